@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "apps/checkpoint_diff.h"
 #include "apps/commands.h"
@@ -104,6 +105,7 @@ bool number_before(const std::string& a, const std::string& b) {
 struct Group {
   std::int64_t tensors = 0, elements = 0;
   std::map<std::string, std::int64_t> shapes;
+  std::set<std::string> types;
 };
 
 /// Formats shapes with their counts, "[853, 512] x126, [512, 853] x63, [512] x2": the most frequent first, at most
@@ -167,8 +169,10 @@ int show(const CheckpointReader& reader, bool all) {
                     header.config));
   print_placement(reader);
   if (all) {
-    Table table({"tensor", "shape"});
-    for (const auto& entry : reader.tensors()) table.add({entry.name, entry.shape.text()});
+    Table table({"tensor", "type", "shape"});
+    for (const auto& entry : reader.tensors()) {
+      table.add({entry.name, std::string(name_of(entry.type)), entry.shape.text()});
+    }
     print(table.text());
     return 0;
   }
@@ -178,11 +182,12 @@ int show(const CheckpointReader& reader, bool all) {
     ++group.tensors;
     group.elements += entry.shape.size();
     ++group.shapes[entry.shape.text()];
+    group.types.emplace(name_of(entry.type));
   }
-  Table table({"tensors of", ">number", ">elements", "shapes"});
+  Table table({"tensors of", ">number", ">elements", "type", "shapes"});
   for (const auto& [name, group] : groups) {
-    table.add(
-        {name, fmt::to_string(group.tensors), human_count(static_cast<double>(group.elements)), text_of(group.shapes)});
+    table.add({name, fmt::to_string(group.tensors), human_count(static_cast<double>(group.elements)),
+               fmt::format("{}", fmt::join(group.types, ", ")), text_of(group.shapes)});
   }
   print(table.text());
   return 0;

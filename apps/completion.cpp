@@ -25,7 +25,7 @@ constexpr std::array completed_commands = std::to_array<CompletedCommand>({
     {"tokenize", tokenize_help, ""},
     {"checkpoint", checkpoint_help, "ls show verify diff "},
     {"compare", compare_help, ""},
-    {"convert", convert_help, "reset upcycle insert prune modulize import-hf export-hf "},
+    {"convert", convert_help, "reset average merge upcycle insert prune modulize import-hf export-hf "},
     {"routing", routing_help, "report dump difficult domains flow "},
     {"completion", completion_help, "bash zsh "},
 });

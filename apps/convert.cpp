@@ -38,6 +38,7 @@ constexpr std::size_t most_words = 1000;  // a transform and the checkpoints tha
 constexpr const char* convert_about =
     R"(Creates a new run from a checkpoint, whose model is transformed:
   reset      keep the model; copy only the weights, for fine-tuning
+  merge      keep the model; add its adapters (optim.lora_rank) to the weights, as all transforms do
   upcycle    copy each dense FFN to --moe.experts experts, of which --moe.top_k are chosen; with --slices M each copy
              is split into M experts of 1/M the width, and M times as many are chosen
   insert     add --experts N new experts to each layer, or to each of --layers
@@ -169,16 +170,6 @@ ConversionRequest request_of(const ParsedOptions& parsed, ConvertOptions& option
   return request;
 }
 
-/// Describes the keys of the model that the transform or the user changed.
-std::string changes_of(const Config& own, const Config& made) {
-  std::string text;
-  for (const Difference& change : differences(own, made)) {
-    if (!describes_model(change.key)) continue;
-    text += fmt::format("changed    {} = {} (was {})\n", change.key, change.after, change.before);
-  }
-  return text;
-}
-
 /// Evaluates the checkpoint's model on the tokens that the options name: mean loss and routing. Collective.
 Evaluation measured(const MpiSession& session, const CheckpointReader& checkpoint, Config config,
                     const ConvertOptions& options) {
@@ -193,7 +184,7 @@ Evaluation measured(const MpiSession& session, const CheckpointReader& checkpoin
   require_none(problems(config, session.size()));
   resolve(config, session.size());
   const auto setup = set_up(config, session, Reading::evaluate);
-  const RunData data = open_data(config, false);
+  const RunData data = open_data(config, *setup, false);
   StagedModel model(config, setup->stream, setup->mesh, working_type(config.run), false);
   load_weights(checkpoint, setup->stream, model.units());
   config.batch.global = samples;  // with --batches the number of samples does not depend on the number of ranks
@@ -243,8 +234,8 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   }
   CheckpointReader source(resolve_checkpoint(parsed.words[1]));
   if (options.ema) source.use_averages();
-  const LoadedConfig own = config_of(source);
-  const LoadedConfig wanted = converted_config(own, options.out, parsed.rest, given);
+  const LoadedConfig own = config_of_merged(source);
+  const LoadedConfig wanted = converted_config(own, source.header().step, options.out, parsed.rest, given);
   const auto print_loss = [&](const char* when, const Evaluation& evaluation) {
     print_once(fmt::format("{:<10} {} nats per token on {} of {}\n", when, real_text(evaluation.loss, ".6f"),
                            count_text(evaluation.tokens, "token"), options.data));
@@ -269,7 +260,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   for (const std::string& note : conversion.notes) print_once(note + '\n');
   std::vector<TensorLine> lines;
   for (const Recipe& recipe : conversion.recipes) lines.push_back(line_of(recipe));
-  print_once(changes_of(own.config, conversion.resolved) + tensor_table(lines) +
+  print_once(changes_text(own.config, conversion.resolved) + tensor_table(lines) +
              left_over_text(source, conversion.recipes));
   if (dry_run) return 0;
   const auto lock = lock_run_directory(conversion.config, session);

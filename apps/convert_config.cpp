@@ -7,7 +7,7 @@
 
 namespace lyceum {
 
-LoadedConfig converted_config(LoadedConfig own, const std::string& out, const Arguments& arguments,
+LoadedConfig converted_config(LoadedConfig own, std::int64_t step, const std::string& out, const Arguments& arguments,
                               const LoadedConfig& given) {
   LoadedConfig base = without_mesh(std::move(own));
   base.config.run.dir = out;
@@ -19,6 +19,8 @@ LoadedConfig converted_config(LoadedConfig own, const std::string& out, const Ar
   require_usage(!given.origin.contains("run.dir"), "run.dir cannot be set here: --out names the folder");
   LoadedConfig wanted = read_config(arguments, std::move(base));
   wanted.origin = given.origin;
+  take_stage(wanted, step, given);    // if a file has stages
+  wanted.config.longest_seq_len = 0;  // the new run does not have the other stages
   wanted.config.run.dir = out;
   return wanted;
 }

@@ -129,7 +129,7 @@ int export_checkpoint(const MpiSession& session, const FromTo& from_to, const Ex
   if (from_to.ema) source.use_averages();
   const std::string problem = source.problem(CheckpointReader::Check::sizes);
   require_input(problem.empty(), "{}", problem);
-  Config own = config_of(source).config;
+  Config own = config_of_merged(source).config;
   made.data = own.data;
   resolve(own, 1);
   const hugging_face::Hosting hosting = hosting_of(options.architecture, own);

@@ -7,6 +7,8 @@
 #include <map>
 #include <utility>
 
+#include "config/binding.h"
+#include "config/check.h"
 #include "io/text/table.h"
 
 namespace lyceum {
@@ -65,6 +67,15 @@ std::string tensor_table(std::span<const TensorLine> tensors) {
                key.second});
   }
   return table.text();
+}
+
+std::string changes_text(const Config& own, const Config& made) {
+  std::string text;
+  for (const Difference& change : differences(own, made)) {
+    if (!describes_model(change.key)) continue;
+    text += fmt::format("changed    {} = {} (was {})\n", change.key, change.after, change.before);
+  }
+  return text;
 }
 
 TensorLine line_of(const Recipe& recipe, const std::string& name) {

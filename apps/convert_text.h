@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "config/config.h"
 #include "convert/transforms/recipe.h"
 
 /// The texts that `lyceum convert` prints.
@@ -26,6 +27,8 @@ std::string tensor_table(std::span<const TensorLine> tensors);
 /// "model/layers/#/mlp/experts/#/up_proj/weight".
 std::string pattern_of(const std::string& name);
 
+/// Returns one line per key of the model that the transform or the user changed; empty if there are none.
+std::string changes_text(const Config& own, const Config& made);
 /// Describes the tensor that a recipe makes. `name`: its name; if empty, that of the recipe's tensor.
 TensorLine line_of(const Recipe& recipe, const std::string& name = {});
 /// Returns lines about the weights of `source` that no recipe reads, one per pattern_of(); empty if there are none.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 #include <numbers>
 #include <optional>
 #include <span>
@@ -161,6 +162,9 @@ po::options_description described_options(EvalOptions& options) {
       "line");
   add("task-log", po::value(&options.tasks.log)->value_name("FILE"),
       "with --tasks: also write the log-probabilities of all choices to this JSON-lines file");
+  add("no-bos", po::bool_switch(&options.tasks.no_bos),
+      "with --tasks: leave out the beginning-of-text token that the tokenizer of an imported model adds to contexts, "
+      "as lm-evaluation-harness did before version 0.4.9.2");
   add("json", "print one JSON object: loss standard_error perplexity bits_per_byte tokens chosen_width …");
   return described;
 }
@@ -168,6 +172,7 @@ po::options_description described_options(EvalOptions& options) {
 void check_tasks(const TaskOptions& tasks, const po::variables_map& values) {
   if (tasks.files.empty()) {
     require_usage(tasks.log.empty(), "--task-log needs --tasks");
+    require_usage(!tasks.no_bos, "--no-bos needs --tasks");
     return;
   }
   for (const char* option : {"batches", "routing", "token-log"}) {
@@ -179,22 +184,30 @@ void check_tasks(const TaskOptions& tasks, const po::variables_map& values) {
 /// Implements `lyceum eval --tasks`.
 int evaluate_tasks(const MpiSession& session, const CheckpointRun& run, const EvalOptions& options, bool json) {
   require_skippable(run.config, options.skip_top);
-  const std::vector<EncodedTask> tasks = read_tasks(run, options.tasks.files);
+  std::unique_ptr<PartialFile> log;  // opened before the evaluation, since it may not be writable
+  if (!options.tasks.log.empty() && session.rank() == 0) log = open_task_log(options.tasks);
+  const EncodedTasks encoded = read_tasks(run, options.tasks);
   const auto setup = set_up(run.config, session, Reading::evaluate);
   StagedModel model = weights_of(run, *setup);
   model.skip_top(options.skip_top);
-  const nlohmann::ordered_json scores = score_tasks(run, *setup, model, tasks, options.tasks.log);
+  const TaskResults results = score_tasks(run, *setup, model, encoded.tasks);
   if (session.rank() != 0) return 0;
   const std::string directory = run.reader.directory().string();
   const std::int64_t step = run.reader.header().step;
   if (json) {
-    const nlohmann::ordered_json result{{"checkpoint", directory},      {"step", step},
-                                        {"skip_top", options.skip_top}, {"ema", options.ema},
-                                        {"changed", changes_json(run)}, {"tasks", scores}};
+    const nlohmann::ordered_json result{{"checkpoint", directory}, {"step", step},       {"skip_top", options.skip_top},
+                                        {"ema", options.ema},      {"bos", encoded.bos}, {"changed", changes_json(run)},
+                                        {"tasks", results.scores}};
     print(json_text(result) + '\n');
   } else {
-    print(fmt::format("checkpoint     {} (step {})\n", directory, step) + changes_text(run, options) +
-          task_table(scores));
+    const std::string bos = encoded.bos.empty() ? "" : fmt::format("contexts       begin with {}\n", encoded.bos);
+    print(fmt::format("checkpoint     {} (step {})\n", directory, step) + changes_text(run, options) + bos +
+          task_table(results.scores));
+  }
+  if (log) {  // last, so that the scores are printed even if the disk is full
+    log->write(results.log.data(), results.log.size());
+    log->close();
+    log->publish();
   }
   return 0;
 }
@@ -233,7 +246,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   require_skippable(config, skip_top);
   const auto setup = set_up(config, session, Reading::evaluate);
   require_usage(routing.empty() || !mixtures_of(config).empty(), "--routing: this model has no experts to route to");
-  const RunData data = open_data(config, false);
+  const RunData data = open_data(config, *setup, false);
   require_usage(!data.valid.empty(), "no data to evaluate on: set data.valid");
   require_usage(token_log.empty() || data.valid.size() == 1, "--token-log: set data.valid to a single prefix");
   StagedModel model = weights_of(*run, *setup);

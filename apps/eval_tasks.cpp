@@ -4,29 +4,64 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <iterator>
 #include <optional>
+#include <system_error>
+#include <utility>
 
 #include "convert/hugging_face/side_files.h"
 #include "core/error.h"
 #include "core/real_text.h"
-#include "io/files/whole_file.h"
+#include "io/files/atomic_file.h"
+#include "io/files/sha256.h"
 #include "io/text/json.h"
 #include "io/text/table.h"
 
 namespace lyceum {
 
+namespace fs = std::filesystem;
+
 namespace {
 
-/// Returns the token before a choice without context, as lm-evaluation-harness chooses it (`prefix_token_id` of
-/// lm_eval/models/huggingface.py): the token that begins a text if an imported tokenizer has one, else the one that
-/// ends a text.
-std::int32_t prefix_token(const CheckpointReader& reader, const Tokenizer& tokenizer) {
-  const std::optional<std::string> begin = hugging_face::begin_token_of(hugging_face::side_files_of(reader));
-  const std::optional<std::int32_t> token = begin ? tokenizer.token(*begin) : std::nullopt;
-  return token.value_or(tokenizer.end_of_document());
+/// Returns the tokens that begin contexts, as lm-evaluation-harness chooses them (`prefix_token_id` and `tok_encode` of
+/// lm_eval/models/huggingface.py). A choice without context follows the imported model's bos_token, else its eos_token.
+/// Other contexts begin with the token that the imported tokenizer adds by default, as in transformers 5.
+ContextStart start_of(const CheckpointReader& reader, const Tokenizer& tokenizer) {
+  const nlohmann::ordered_json side_files = hugging_face::side_files_of(reader);
+  if (side_files.empty()) return {.prefix = tokenizer.end_of_document()};
+  const auto token = [&](const std::optional<std::string>& name) {
+    return name ? tokenizer.token(*name) : std::nullopt;
+  };
+  const std::optional<std::int32_t> bos = token(hugging_face::bos_token_of(side_files));
+  const std::optional<std::int32_t> eos = token(hugging_face::eos_token_of(side_files));
+  ContextStart start{.prefix = bos.value_or(eos.value_or(tokenizer.end_of_document()))};
+  if (tokenizer.is_json()) {
+    start.bos = tokenizer.begin_of_document();
+  } else if (hugging_face::adds_bos_token(side_files)) {
+    start.bos = bos;
+  }
+  return start;
+}
+
+/// Collective over the world. Throws a bad_input Error unless all ranks have the same tasks.
+void require_same_tasks(const ProcessGroup& world, std::span<const EncodedTask> tasks) {
+  Sha256 digest;
+  for (const EncodedTask& task : tasks) {
+    for (const ScoredSequence& choice : task.tokens.choices) {
+      const std::array<std::int64_t, 2> sizes{std::ssize(choice.tokens), choice.scored};
+      digest.update(std::as_bytes(std::span(sizes)));
+      digest.update(std::as_bytes(std::span(choice.tokens)));
+    }
+  }
+  const std::vector<std::string> digests = world.all_gather(digest.finish());
+  const auto other = std::ranges::find_if(digests, [&](const std::string& each) { return each != digests.front(); });
+  require_input(other == digests.end(),
+                "--tasks: rank {} has other items than rank 0: give all ranks the same task files and tokenizer",
+                other - digests.begin());
 }
 
 /// Returns one line of the log: a JSON object with the results of an item. `sums`: one per choice.
@@ -56,47 +91,58 @@ std::string log_of(const EncodedTask& task, std::span<const double> sums) {
 
 }  // namespace
 
-std::vector<EncodedTask> read_tasks(const CheckpointRun& run, const std::vector<std::string>& files) {
+EncodedTasks read_tasks(const CheckpointRun& run, const TaskOptions& options) {
   const Tokenizer tokenizer = tokenizer_of(run);
-  const std::int32_t prefix = prefix_token(run.reader, tokenizer);
-  std::vector<EncodedTask> tasks;
-  for (const std::string& file : files) {
+  ContextStart start = start_of(run.reader, tokenizer);
+  if (options.no_bos) start.bos.reset();
+  EncodedTasks encoded{.bos = start.bos ? tokenizer.decode(std::span(&*start.bos, 1), true) : "", .tasks = {}};
+  for (const std::string& file : options.files) {
     std::vector<TaskItem> items = read_task(file);
-    TaskTokens tokens = encode_task(items, tokenizer, prefix, run.config.batch.seq_len);
-    tasks.push_back({.file = file, .items = std::move(items), .tokens = std::move(tokens)});
+    TaskTokens tokens = encode_task(items, tokenizer, start, run.config.batch.seq_len);
+    encoded.tasks.push_back({.file = file, .items = std::move(items), .tokens = std::move(tokens)});
   }
-  return tasks;
+  return encoded;
 }
 
-nlohmann::ordered_json score_tasks(const CheckpointRun& run, const RunSetup& setup, StagedModel& model,
-                                   std::span<const EncodedTask> tasks, const std::string& log) {
-  const bool logs = !log.empty() && setup.mesh.world.rank() == 0;
-  if (logs) write_whole_file(log, "");  // now, since the file may not be writable
-  std::string lines;
-  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+std::unique_ptr<PartialFile> open_task_log(const TaskOptions& options) {
+  const fs::path path = options.log;
+  for (const std::string& file : options.files) {
+    for (const fs::path& written : {path, fs::path(PartialFile::name_of(options.log))}) {
+      std::error_code not_both_exist;
+      require_usage(!fs::equivalent(written, file, not_both_exist),
+                    "--task-log = {} would replace the task file {}: name another file", options.log, file);
+    }
+  }
+  if (path.has_parent_path()) make_directories(path.parent_path());
+  return std::make_unique<PartialFile>(options.log);
+}
+
+TaskResults score_tasks(const CheckpointRun& run, const RunSetup& setup, StagedModel& model,
+                        std::span<const EncodedTask> tasks) {
+  require_same_tasks(setup.mesh.world, tasks);
+  TaskResults results{.scores = nlohmann::ordered_json::array(), .log = {}};
   for (const EncodedTask& task : tasks) {
     const std::vector<double> sums = log_probabilities(model, setup, run.config, task.tokens.choices);
     require(std::ranges::all_of(sums, [](double sum) { return std::isfinite(sum); }),
             "{}: a log-probability is not finite: the checkpoint is unusable", run.reader.directory().string());
     const TaskScores scores = task_scores(task.items, sums);
-    results.push_back({{"file", task.file},
-                       {"items", scores.items},
-                       {"choices", task.tokens.choices.size()},
-                       {"cut", task.tokens.cut},
-                       {"acc", scores.acc},
-                       {"acc_stderr", scores.acc_stderr},
-                       {"acc_norm", scores.acc_norm},
-                       {"acc_norm_stderr", scores.acc_norm_stderr}});
-    if (logs) lines += log_of(task, sums);
+    results.scores.push_back({{"file", task.file},
+                              {"items", scores.items},
+                              {"choices", task.tokens.choices.size()},
+                              {"cut", task.tokens.cut},
+                              {"acc", scores.acc},
+                              {"acc_stderr", scores.acc_stderr},
+                              {"acc_norm", scores.acc_norm},
+                              {"acc_norm_stderr", scores.acc_norm_stderr}});
+    results.log += log_of(task, sums);
   }
-  if (logs) write_whole_file(log, lines);
   return results;
 }
 
-std::string task_table(const nlohmann::ordered_json& tasks) {
+std::string task_table(const nlohmann::ordered_json& scores) {
   Table table({"task", ">items", ">acc", ">stderr", ">acc_norm", ">stderr"});
   std::string notes;
-  for (const nlohmann::ordered_json& task : tasks) {
+  for (const nlohmann::ordered_json& task : scores) {
     const auto share = [&](const char* key) { return real_text(task[key].get<double>(), ".4f"); };
     const auto file = task["file"].get<std::string>();
     table.add({file, std::to_string(task["items"].get<std::int64_t>()), share("acc"), share("acc_stderr"),

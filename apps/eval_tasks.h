@@ -1,13 +1,15 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "apps/run_config.h"
 #include "io/data/records/task_items.h"
+#include "io/files/partial_file.h"
 #include "model/staged_model.h"
 #include "train/eval/task_scores.h"
 
@@ -17,7 +19,8 @@ namespace lyceum {
 /// The options of `lyceum eval` about tasks.
 struct TaskOptions {
   std::vector<std::string> files;  // of --tasks, see read_task()
-  std::string log;  // of --task-log: JSON lines with the sums of log-probabilities of each item, or empty
+  std::string log;      // of --task-log: JSON lines with the sums of log-probabilities of each item, or empty
+  bool no_bos = false;  // the tokenizer's beginning-of-text token does not precede contexts
 };
 
 /// A task in the tokens of a model.
@@ -27,17 +30,31 @@ struct EncodedTask {
   TaskTokens tokens;
 };
 
-/// Reads and encodes tasks. Throws the errors of tokenizer_of(), and a bad_input Error that names the line of a bad
-/// item.
-std::vector<EncodedTask> read_tasks(const CheckpointRun& run, const std::vector<std::string>& files);
+struct EncodedTasks {
+  std::string bos;  // text of the token that precedes contexts; empty if there is none
+  std::vector<EncodedTask> tasks;
+};
 
-/// Collective over the world. Scores a model on tasks. Returns the member "tasks" of the command's JSON: a list with
-/// the file, the number of items, and the scores of each task. Writes the log of each choice to the file `log` on rank
-/// 0, unless it is empty. Throws a failed Error if the log cannot be written or a log-probability is not finite.
-nlohmann::ordered_json score_tasks(const CheckpointRun& run, const RunSetup& setup, StagedModel& model,
-                                   std::span<const EncodedTask> tasks, const std::string& log);
+/// Reads and encodes tasks. Contexts begin as lm-evaluation-harness lets them begin for the tokenizer of an imported
+/// model; in other runs no token precedes them. Throws the errors of tokenizer_of(), and a bad_input Error that names
+/// the line of a bad item.
+EncodedTasks read_tasks(const CheckpointRun& run, const TaskOptions& options);
 
-/// Returns the table of the results of score_tasks() for the console.
-std::string task_table(const nlohmann::ordered_json& tasks);
+/// Opens the file of --task-log, whose contents remain until publish() replaces them; creates missing folders. Throws a
+/// usage Error if it is one of the task files, also by another path, and a failed Error if it cannot be written.
+std::unique_ptr<PartialFile> open_task_log(const TaskOptions& options);
+
+/// The results of tasks.
+struct TaskResults {
+  nlohmann::ordered_json scores;  // per task: the file, the number of items, and the scores
+  std::string log;                // the lines of --task-log
+};
+/// Collective over the world. Scores a model on tasks. Throws a bad_input Error if the ranks have different tasks, and
+/// a failed Error if a log-probability is not finite.
+TaskResults score_tasks(const CheckpointRun& run, const RunSetup& setup, StagedModel& model,
+                        std::span<const EncodedTask> tasks);
+
+/// Returns the table of the scores of score_tasks() for the console.
+std::string task_table(const nlohmann::ordered_json& scores);
 
 }  // namespace lyceum

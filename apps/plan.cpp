@@ -18,6 +18,7 @@
 #include "core/error.h"
 #include "io/files/atomic_file.h"
 #include "io/report/timeline_svg.h"
+#include "model/adapters.h"
 #include "model/model_tensors.h"
 #include "optim/weight_rule.h"
 #include "plan/report.h"
@@ -239,11 +240,14 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
   const bool searches = values.count("world") > 0;
   const int world = searches ? values["world"].as<int>() : ranks_of(loaded.config, session, values);
   check(loaded, values, world);
-  if (!loaded.config.optim.train_only.empty() || !loaded.config.optim.adamw_only.empty()) {  // bad patterns throw
+  const OptimConfig& optim = loaded.config.optim;
+  if (!optim.train_only.empty() || !optim.adamw_only.empty() || optim.lora_rank > 0) {  // bad patterns throw
     Config alone = without_mesh(loaded.config);
     resolve(alone, 1);
     if (!alone.optim.train_only.empty()) count_trained_values(alone);
     require_ruled_tensors(alone);
+    alone.parallel.pipeline = loaded.config.parallel.pipeline;
+    require_adaptable(alone);
   }
   const std::optional<Cluster> cluster = rates(loaded.config.run, values);
   std::optional<SearchResult> search;

@@ -174,6 +174,10 @@ void write_page(const RoutingRequest& request, const RoutingReader& log, std::op
   input.lr = metrics["lr"];
   input.grad_norm = metrics["grad_norm"];
   input.skipped = metrics["skipped"];
+  input.outliers = metrics["outliers"];
+  for (const auto& [key, points] : metrics) {
+    if (key.starts_with("layer_") || key == "largest_logit") input.layers[key] = points;
+  }
   input.routing = log;
   input.range = range;
   if (!why.empty()) input.no_routing = why;

@@ -99,10 +99,10 @@ std::vector<DomainRouting::DataSet> data_sets_of(const std::vector<std::string>&
   return sets;
 }
 
-/// Returns a loader of all samples of a prefix. The data must have been made with the model's tokenizer.
-TokenLoader loader_of(Config config, const std::string& prefix) {
+/// Collective. Returns a loader of all samples of a prefix. The data must have been made with the model's tokenizer.
+TokenLoader loader_of(Config config, const RunSetup& setup, const std::string& prefix) {
   config.data.valid = prefix;
-  RunData data = open_data(config, false);
+  RunData data = open_data(config, setup, false);
   require_usage(data.valid.size() == 1, "--data {}: give a single prefix", prefix);
   return std::move(data.valid.front());
 }
@@ -155,7 +155,7 @@ int routing_domains(const MpiSession& session, const Arguments& arguments) {
   require_usage(!domains.routers.empty(), "{}: this model has no experts to route to", domains.checkpoint);
   const auto setup = set_up(run->config, session, Reading::evaluate);
   std::vector<TokenLoader> loaders;
-  for (const DomainRouting::DataSet& set : sets) loaders.push_back(loader_of(run->config, set.prefix));
+  for (const DomainRouting::DataSet& set : sets) loaders.push_back(loader_of(run->config, *setup, set.prefix));
   StagedModel model = weights_of(*run, *setup);
   const Config counted = counted_config(*run);
   for (std::size_t d = 0; d < sets.size(); ++d) {
@@ -175,7 +175,7 @@ int routing_flow(const MpiSession& session, const Arguments& arguments) {
   if (!run) return 0;
   require_usage(request->data.size() == 1, "flow needs one --data PREFIX");
   const auto setup = set_up(run->config, session, Reading::evaluate);
-  const TokenLoader loader = loader_of(run->config, request->data.front());
+  const TokenLoader loader = loader_of(run->config, *setup, request->data.front());
   StagedModel model = weights_of(*run, *setup);
   FlowCollector collector(*setup, run->config);
   const Evaluation evaluation =

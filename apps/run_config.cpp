@@ -34,7 +34,7 @@ int ranks_to_print_for(const Config& config, int ranks) {
 
 /// Throws one usage Error with all mistakes; resolves the configuration for this world and its hosts. Returns false if
 /// it was only to be printed.
-bool check(const MpiSession& session, LoadedConfig& loaded) {
+bool check(const MpiSession& session, LoadedConfig& loaded, int first_stage = 1) {
   std::vector<std::string> wrong = loaded.mistakes;
   const auto require_possible = [&](std::vector<std::string> found) {
     std::ranges::move(found, std::back_inserter(wrong));
@@ -49,7 +49,7 @@ bool check(const MpiSession& session, LoadedConfig& loaded) {
     print_and_finish(session, note + print_config(loaded));
     return false;
   }
-  require_possible(problems(loaded.config, session.size()));
+  require_possible(problems(loaded.config, session.size(), first_stage));
   resolve(loaded.config, session.size());
   ParallelConfig& parallel = loaded.config.parallel;
   if (parallel.host_ranks == 0) parallel.host_ranks = session.host_ranks();
@@ -81,21 +81,6 @@ bool on_command_line(const LoadedConfig& given, const std::string& key) {
   return origin != given.origin.end() && origin->second.file.empty();
 }
 
-/// Replaces the stages by the values of the stage that makes step `step`. Keys on the command line of `given` keep
-/// their values.
-void take_stage(LoadedConfig& loaded, std::int64_t step, const LoadedConfig& given = {}) {
-  const int last = stage_of_step(loaded.config, step);
-  for (int stage = 2; stage <= last; ++stage) {
-    auto& values = loaded.config.training_stages[static_cast<std::size_t>(stage) - 2].values;
-    std::erase_if(values, [&](const auto& value) { return on_command_line(given, value.first); });
-    for (const auto& [key, value] : values) {
-      const auto origin = loaded.origin.find(fmt::format("stage.{}.{}", stage, key));
-      if (origin != loaded.origin.end()) loaded.origin[key] = origin->second;
-    }
-  }
-  loaded.config = config_of_stage(loaded.config, last);
-}
-
 /// Throws unless a config.ini of a run's folder names that folder as run.dir.
 void require_own_folder(const LoadedConfig& loaded) {
   const auto origin = loaded.origin.find("run.dir");
@@ -121,11 +106,25 @@ void take_tokenizer(const CheckpointReader& reader, LoadedConfig& loaded, const 
 
 }  // namespace
 
-std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig loaded) {
+std::optional<LoadedConfig> configure(const MpiSession& session, LoadedConfig loaded, int first_stage) {
   if (loaded.list_keys) return print_and_finish(session, list_keys());
   if (!loaded.print_config) require_own_folder(loaded);
-  if (!check(session, loaded)) return {};
+  if (!check(session, loaded, first_stage)) return {};
   return loaded;
+}
+
+void take_stage(LoadedConfig& loaded, std::int64_t step, const LoadedConfig& given) {
+  const int last = stage_of_step(loaded.config, step);
+  for (int stage = 2; stage <= last; ++stage) {
+    auto& values = loaded.config.training_stages[static_cast<std::size_t>(stage) - 2].values;
+    std::erase_if(values, [&](const auto& value) { return on_command_line(given, value.first); });
+    for (const auto& [key, value] : values) {
+      const auto origin = loaded.origin.find(fmt::format("stage.{}.{}", stage, key));
+      if (origin != loaded.origin.end()) loaded.origin[key] = origin->second;
+    }
+  }
+  loaded.config = config_of_stage(loaded.config, last);
+  loaded.config.division_batch.reset();  // a reader divides the model for its own batch
 }
 
 LoadedConfig config_of(const CheckpointReader& reader) {
@@ -136,6 +135,27 @@ LoadedConfig config_of(const CheckpointReader& reader) {
   } catch (const Error& error) {
     fail(ExitCode::bad_input, "{}", error.what());
   }
+}
+
+namespace {
+
+/// Resets the keys of adapters.
+void leave_out_adapters(LoadedConfig& loaded) {
+  remove_adapters(loaded.config.optim);
+  std::erase_if(loaded.origin, [](const auto& given) { return given.first.starts_with("optim.lora_"); });
+}
+
+}  // namespace
+
+LoadedConfig config_of_merged(CheckpointReader& reader) {
+  LoadedConfig loaded = config_of(reader);
+  const OptimConfig& optim = loaded.config.optim;
+  require_input(reader.has_adapters() == (optim.lora_rank > 0),
+                "{}: optim.lora_rank = {} in its configuration, but it {} adapters", reader.directory().string(),
+                optim.lora_rank, reader.has_adapters() ? "has" : "has no");
+  if (optim.lora_rank > 0) reader.merge_adapters(adapter_scale(optim));
+  leave_out_adapters(loaded);
+  return loaded;
 }
 
 LoadedConfig without_mesh(LoadedConfig loaded) {
@@ -160,8 +180,9 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
     path = given.config.run.dir;
   }
   CheckpointReader reader(resolve_checkpoint(path));
-  LoadedConfig own = config_of(reader);
+  LoadedConfig own = config_of_merged(reader);
   LoadedConfig loaded = read_config(arguments, without_mesh(own));
+  leave_out_adapters(loaded);
   take_stage(loaded, reader.header().step, given);  // if a file has stages
   drop_refused(loaded, given);
   const auto asked_for = [&](const char* key) { return on_command_line(given, key); };

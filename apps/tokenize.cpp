@@ -16,6 +16,7 @@
 
 #include "apps/options.h"
 #include "apps/output.h"
+#include "apps/tokenize_merge.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/printable.h"
@@ -24,7 +25,6 @@
 #include "io/data/encoding/tokenizer_training.h"
 #include "io/data/records/corpus_files.h"
 #include "io/data/tokenizer/tokenizer.h"
-#include "io/data/tokens/token_meta.h"
 #include "io/files/sha256.h"
 #include "io/text/console.h"
 #include "io/text/table.h"
@@ -36,7 +36,7 @@ namespace {
 namespace po = boost::program_options;
 
 struct Options {
-  std::vector<std::string> input;
+  std::vector<std::string> input, merge;
   std::string model, tokenizer, output, valid, chat, json_key = "text";
   std::int64_t vocab = 4096;
   double valid_fraction = 0.05, sample_mb = 8, max_mb = 0, max_document_mb = 64, save_every = 10;
@@ -44,6 +44,7 @@ struct Options {
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   bool retrain = false, help = false;
   bool vocab_given = false, json_key_given = false;
+  std::string not_merged;  // an option that was given, but has no effect with --merge
 
   const std::string& tokenizer_file() const { return tokenizer.empty() ? model : tokenizer; }
 };
@@ -68,6 +69,9 @@ po::options_description bind(Options& options) {
   add("output", po::value(&options.output)->value_name("PREFIX"), "write PREFIX.bin, PREFIX.idx and PREFIX.json");
   add("valid", po::value(&options.valid)->value_name("PREFIX"), "the same for held-out documents");
   add("valid-fraction", number(options.valid_fraction)->value_name("X"), "share of the text to hold out for --valid");
+  add("merge", po::value(&options.merge)->multitoken()->composing()->value_name("PREFIX"),
+      "instead of --input: token files to write to --output, one after the other; @FILE names a file with one PREFIX a "
+      "line");
   add("vocab", with_default(options.vocab)->value_name("N"), "vocabulary size of a model to train");
   add("sample-mb", number(options.sample_mb)->value_name("X"), "megabytes of text to train a model on");
   add("max-mb", number(options.max_mb)->value_name("X"),
@@ -97,10 +101,19 @@ Options parse(const Arguments& arguments) {
   }
   options.vocab_given = !values["vocab"].defaulted();
   options.json_key_given = !values["json-key"].defaulted();
+  for (const auto& [name, value] : values) {
+    if (!value.defaulted() && name != "merge" && name != "output") options.not_merged = name;
+  }
   return options;
 }
 
 void check(const Options& options) {
+  if (!options.merge.empty()) {
+    require_usage(!options.output.empty(), "--output is missing; `lyceum tokenize --help` lists the options");
+    require_usage(options.not_merged.empty(), "--{} has no effect with --merge, which only copies tokens: omit it",
+                  options.not_merged);
+    return;
+  }
   for (const auto& [missing, name] : {std::pair{options.input.empty(), "--input"},
                                       {options.tokenizer_file().empty(), "--tokenizer or --model"},
                                       {options.output.empty(), "--output"}}) {
@@ -174,16 +187,7 @@ std::function<void(const EncodingProgress&)> shown_progress() {
   };
 }
 
-void describe(const Options& options, const std::string& prefix, const EncodedSize& size, const Tokenizer& tokenizer,
-              const std::string& tokenizer_sha256) {
-  write_token_meta(prefix, {.bytes = size.bytes,
-                            .documents = size.documents,
-                            .tokens = size.tokens,
-                            .trained = options.chat.empty() ? std::nullopt : std::optional(size.trained),
-                            .chat = options.chat,
-                            .vocab = tokenizer.vocab(),
-                            .tokenizer = std::filesystem::path(options.tokenizer_file()).filename(),
-                            .tokenizer_sha256 = tokenizer_sha256});
+void print_size(const std::string& prefix, const EncodedSize& size) {
   print(fmt::format("{:>10} {:>14} {:>14} {:>12.3f}  {}\n", size.documents, size.bytes, size.tokens,
                     static_cast<double>(size.bytes) / static_cast<double>(size.tokens), prefix));
 }
@@ -218,6 +222,7 @@ void tokenize(const Options& options) {
                           .valid_fraction = choice.valid_fraction,
                           .seed = options.seed,
                           .threads = options.threads,
+                          .tokenizer = std::filesystem::path(options.tokenizer_file()).filename(),
                           .tokenizer_sha256 = digest_of_file(options.tokenizer_file()).sha256,
                           .batches = {.document = static_cast<std::size_t>(megabytes(options.max_document_mb))},
                           .save_seconds = options.save_every,
@@ -228,8 +233,8 @@ void tokenize(const Options& options) {
   const EncodingResult result = encode_corpus(tokenizer, encoding);
   const double seconds = seconds_since(begin);
   print(" documents          bytes         tokens  bytes/token  prefix\n");
-  describe(options, options.output, result.train, tokenizer, encoding.tokenizer_sha256);
-  if (!options.valid.empty()) describe(options, options.valid, result.valid, tokenizer, encoding.tokenizer_sha256);
+  print_size(options.output, result.train);
+  if (!options.valid.empty()) print_size(options.valid, result.valid);
   if (chat) {
     print(fmt::format("trained on {} of {} tokens of {}\n", result.train.trained, result.train.tokens, options.output));
   }
@@ -252,7 +257,8 @@ CommandHelp tokenize_help() {
       "lyceum tokenize --input PATH [--input PATH …] --tokenizer FILE --output PREFIX [--valid PREFIX]",
       "Encodes text files and JSON lines, with an end-of-document token after each document, and writes them as\n"
       "Megatron .bin/.idx. With --model instead of --tokenizer it first trains a SentencePiece BPE model unless "
-      "that file exists.",
+      "that file exists.\n"
+      "lyceum tokenize --merge PREFIX [PREFIX …] --output PREFIX joins token files of one tokenizer.",
       bind(defaults));
 }
 
@@ -263,7 +269,11 @@ int tokenize_command(const Arguments& arguments) {
     return static_cast<int>(ExitCode::done);
   }
   check(options);
-  tokenize(options);
+  if (options.merge.empty()) {
+    tokenize(options);
+  } else {
+    merge_sources(options.merge, options.output);
+  }
   return static_cast<int>(ExitCode::done);
 }
 

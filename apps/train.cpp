@@ -1,10 +1,14 @@
+#include <array>
 #include <iostream>
+#include <span>
 
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/run_config.h"
 #include "apps/version.h"
 #include "io/data/encoding/chat.h"
+#include "io/files/descriptor_limit.h"
+#include "train/run/starting_point.h"
 #include "train/run/trainer.h"
 
 namespace lyceum {
@@ -32,6 +36,16 @@ boost::program_options::options_description train_options() {
   return options;
 }
 
+/// Collective. Returns presumed_stage(); 1 if a rank has a configuration without stages or with mistakes, which is
+/// reported later.
+int first_stage_of(const LoadedConfig& given, const MpiSession& session) {
+  if (given.print_config || given.list_keys) return 1;
+  const ProcessGroup world = session.world(given.config.run.timeout_seconds);
+  std::array<std::int64_t, 1> unknown{given.mistakes.empty() && stage_count(given.config) > 1 ? 0 : 1};
+  world.all_reduce(std::span(unknown), Reduction::max);
+  return unknown[0] != 0 ? 1 : presumed_stage(given.config, world);
+}
+
 }  // namespace
 
 CommandHelp train_help() {
@@ -46,10 +60,13 @@ int train_command(const MpiSession& session, const Arguments& arguments) {
     return 0;
   }
   const LoadedConfig given = read_config(parsed.rest);
-  std::optional<LoadedConfig> loaded = configure(session, given);
+  const int first_stage = first_stage_of(given, session);
+  std::optional<LoadedConfig> loaded = configure(session, given, first_stage);
   if (!loaded) return 0;
-  loaded->config.data.chat = chat_template_of_run(loaded->config.data.chat, loaded->config.data.train);
-  const auto setup = set_up(loaded->config, session);
+  raise_descriptor_limit();
+  DataConfig& data = loaded->config.data;
+  data.chat = chat_template_of_run(data.chat, config_of_stage(loaded->config, first_stage).data.train);
+  const auto setup = set_up(loaded->config, session, {}, first_stage);
   setup->program = program_version();
   const auto lock = lock_run_directory(loaded->config, session);
   Trainer trainer(loaded->config, to_ini(loaded->config), *setup, std::cout,

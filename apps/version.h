@@ -9,7 +9,7 @@ namespace lyceum {
 std::string program_version();
 
 /// Returns all properties of a build that may change numbers: kind, flags, compiler, processors, instruction sets.
-/// Example: "Release (-O3 -DNDEBUG), GNU 12.2.0, CPUs (-march=native), GPUs (80-real 90a-real), x86-64 with AVX2 FMA".
+/// Example: "Release (-O3 -DNDEBUG), GNU 12.2.0, CPUs (-march=native), GPUs (80 90a-real), x86-64 with AVX2 FMA".
 std::string program_build();
 
 }  // namespace lyceum

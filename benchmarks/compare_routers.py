@@ -26,7 +26,7 @@ from reference_model import Router, Training, Weights
 
 # Largest relative difference allowed between f32 and float64. Typical are 1e-6 and no choice that differs.
 LIMIT = 1e-5
-COLUMNS = ("loss", "router losses", "gradient norm", "validation", "weights")
+COLUMNS = ("loss", "router losses", "gradient norm", "max logit", "validation", "weights")
 
 # The configuration of both sides. A step consists of two passes of two sequences, so the cases distinguish counts over
 # a sequence, a pass and a batch. AdamW's eps is larger than its usual 1e-8: otherwise, in some cases, one of tens of
@@ -41,7 +41,7 @@ BASE = {
     "model.rope_base": 10000, "model.rope_scaling": "none", "model.rope_factor": 1, "model.rope_original_length": 0,
     "model.rope_low_freq_factor": 1, "model.rope_high_freq_factor": 4, "model.rope_beta_fast": 32, "model.rope_beta_slow": 1,
     "model.rope_truncate": 1, "model.rope_attention_factor": 0, "model.rope_mscale_all_dim": 0, "model.rotary_fraction": 1, "model.rope_layout": "half",
-    "model.window": 0, "model.window_layers": "", "model.sinks": 0,
+    "model.window": 0, "model.window_layers": "", "model.sinks": 0, "model.z_loss": 0,
     "model.swiglu_alpha": 1.702, "model.swiglu_limit": 7, "model.ffn_bias": 0, "model.o_bias": 0,
     "latent_attention.query_rank": 0, "latent_attention.key_value_rank": 0, "latent_attention.nope_dim": 0,
     "latent_attention.rope_dim": 0, "latent_attention.value_dim": 0, "latent_attention.norm_eps": 1e-6,
@@ -59,7 +59,8 @@ BASE = {
     "optim.lr": 5e-3, "optim.min_lr": 5e-4, "optim.schedule": "step", "optim.schedule_steps": 0,
     "optim.rule": "adamw", "optim.momentum": 0.95, "optim.adamw_only": "", "optim.warmup_steps": 4, "optim.decay_steps": 5, "optim.beta1": 0.9, "optim.beta2": 0.95, "optim.eps": 1e-5,
     "optim.weight_decay": 0.1, "optim.clip_norm": 1,
-    "optim.train_only": "", "optim.router_penalty": 0, "optim.router_penalty_from": 0,
+    "optim.lora_rank": 0, "optim.lora_alpha": 8, "optim.lora_targets": "",
+    "optim.qk_clip": 0, "optim.train_only": "", "optim.router_penalty": 0, "optim.router_penalty_from": 0,
 }  # fmt: skip
 
 
@@ -98,6 +99,7 @@ EVEN = keys(balance_expert=0.05)
 CLAMPED = keys(model_ffn="clamped_swiglu", model_swiglu_limit=0.7, model_swiglu_alpha=1.5)
 ALL_BIASES = BIASES | keys(model_o_bias=1, model_ffn_bias=1, moe_router_bias=1)
 EVEN_BATCH = keys(balance_expert=0.05, balance_scope="batch")
+GLOBAL = keys(balance_scope="global")
 GROUPS = keys(balance_device_groups=4, moe_group_limit=2, moe_top_k=3)
 BIAS = keys(moe_router="sigmoid", moe_gates="renormalized", balance_bias_rate=0.02)
 SIZES = keys(moe_expert_sizes="40,8, 36,12, 30,18, 24,24")
@@ -120,6 +122,11 @@ MUON = EVEN | keys(optim_rule="muon", model_hidden=24, model_head_dim=10, moe_ex
 MUON_SIZES = MUON | keys(moe_expert_sizes="40,8, 36,12, 26,22", model_qkv_bias=1, optim_eps=1e-3)
 
 
+def adapters(rank: int, targets: str, **changes) -> dict:
+    """Adapters of some matrices. Gradients of A are small at first, since B is zero, and so eps is larger."""
+    return keys(optim_lora_rank=rank, optim_lora_alpha=12, optim_lora_targets=targets, optim_eps=1e-3, **changes)
+
+
 def on_ranks(ranks: int, **parallel) -> dict:
     """A mesh; every rank computes one sequence at a time."""
     return {"ranks": ranks, "batch.micro": 1} | {f"parallel.{key}": value for key, value in parallel.items()}
@@ -137,6 +144,9 @@ MESHES = {
     "pipeline, ZeRO 1": on_ranks(4, pipeline=2, zero=1),
     "all": on_ranks(8, pipeline=2, tensor=2, expert=2, zero=3, sequence=1),
 }  # fmt: skip
+
+# A limit that many steps exceed, some in all heads and some in a few.
+QK_CLIP = EVEN | keys(optim_qk_clip=1, run_layer_metrics_every=1)
 
 GPT_OSS = EVEN_BATCH | ALL_BIASES | CLAMPED | YARN | keys(
     moe_gates="renormalized", model_sinks=1, model_window=8, model_window_layers="1,0", model_rope_truncate=0)
@@ -166,10 +176,18 @@ CASES = {
     "capacity": EVEN | keys(moe_capacity_factor=1.1),
     "capacity, k grows": BIAS | EVEN_BATCH | keys(moe_capacity_factor=0.8, moe_top_k_start=1, moe_top_k=4),
     **{f"{name}, {scope}": loss | keys(balance_scope=scope)
-       for name, loss in LOSSES.items() for scope in ("sequence", "batch")},
+       for name, loss in LOSSES.items() for scope in ("sequence", "batch", "global")},
     "all losses, sequence": ALL_LOSSES,
     **{f"all losses, {router}, batch": ALL_LOSSES | keys(moe_router=router, balance_z_loss=0, balance_scope="batch")
        for router in ("sigmoid", "sqrt_softplus")},
+    "all losses, global, 4 passes": ALL_LOSSES | GLOBAL | keys(batch_global=8, model_recompute="full"),
+    **{f"all losses, global, {mesh}": ALL_LOSSES | GLOBAL | keys(batch_global=8) | MESHES[mesh]
+       for mesh in ("data, ZeRO 2", "tensor, ZeRO 3", "pipeline, ZeRO 1")},
+    "attention experts, global": ALL_LOSSES | GLOBAL | attention_experts(count=4, top_k=3, gates="raw"),
+    "z-loss of the head": EVEN | keys(model_z_loss=0.05),
+    "z-loss of the head, tied, in chunks": EVEN | keys(model_z_loss=0.05, model_tie_embeddings=1, model_loss_chunk=24),
+    **{f"z-loss of the head, {mesh}": EVEN | keys(model_z_loss=0.05, batch_global=8) | MESHES[mesh]
+       for mesh in ("tensor", "all")},
     "shared experts": EVEN | keys(moe_shared_experts=2),
     "shared experts, gated": EVEN | keys(moe_shared_experts=2, moe_shared_gate=1),
     "biases": EVEN | BIASES,
@@ -250,7 +268,7 @@ CASES = {
     "sub-dimensions, not balanced": sub_dimensions() | keys(balance_sub_dimension=0),
     **{f"sub-dimensions, all losses, {scope}": sub_dimensions(active=5, shared=2) | SUB_DIMENSION_LOSSES
        | keys(balance_scope=scope)
-       for scope in ("sequence", "batch")},
+       for scope in ("sequence", "batch", "global")},
     "sub-dimensions, all losses, ones": sub_dimensions(shared=1, gates="ones") | SUB_DIMENSION_LOSSES,
     "sub-dimensions, one head of keys": sub_dimensions() | keys(model_kv_heads=1),
     "sub-dimensions, gelu": sub_dimensions() | keys(model_ffn="gelu", model_tie_embeddings=1),
@@ -287,6 +305,18 @@ CASES = {
     "Muon, train only": MUON | keys(optim_train_only="*/experts/[2-5]/*,*/gate/weight[3:],model/layers/1/self_attn/*"),
     **{f"Muon, {mesh}": MUON | changes for mesh, changes in MESHES.items()},
     **{f"Muon, sizes and biases, {mesh}": MUON_SIZES | MESHES[mesh] for mesh in ("data, ZeRO 1", "tensor, ZeRO 3")},
+    "QK-clip": QK_CLIP,
+    "QK-clip, biases, sinks, windows": QK_CLIP | BIASES | keys(model_sinks=1, model_window=9, model_window_layers="1,0"),
+    "QK-clip, every head its keys, Muon": QK_CLIP | keys(model_kv_heads=4, optim_rule="muon"),
+    "QK-clip, latents": QK_CLIP | latents() | keys(optim_qk_clip=2),
+    "QK-clip, latents, without those of queries, Muon": QK_CLIP | latents(query_rank=0)
+    | keys(optim_rule="muon", optim_qk_clip=2),
+    "QK-clip, sub-dimensions": sub_dimensions() | QK_CLIP | keys(moe_experts=0, balance_expert=0, optim_qk_clip=0.4),
+    "QK-clip, modules": QK_CLIP | MODULES | keys(model_recompute="selective"),
+    **{f"QK-clip, {mesh}": QK_CLIP | keys(batch_global=8) | MESHES[mesh]
+       for mesh in ("data, ZeRO 1", "data, ZeRO 2", "tensor, ZeRO 3", "pipeline, ZeRO 1", "all")},
+    **{f"QK-clip, latents, Muon, {mesh}": QK_CLIP | latents() | keys(optim_rule="muon", optim_qk_clip=2, batch_global=8) | MESHES[mesh]
+       for mesh in ("data, ZeRO 2", "tensor, ZeRO 3", "all")},
     "modules": EVEN | MODULES,
     "modules, one": EVEN | keys(mtp_depth=1, mtp_weight=0.3, model_first_dense_layers=1),
     "modules, dense and tied": MODULES | keys(moe_experts=0, model_tie_embeddings=1, model_recompute="full"),
@@ -294,11 +324,23 @@ CASES = {
     "modules, hash": HASH | MODULES,
     "modules, noisy": EVEN | MODULES | keys(moe_router="noisy"),
     "modules, windows of alternate layers": EVEN | MODULES | keys(model_window=7, model_window_layers="1,0", model_layers=3),
+    "modules, all losses, global, z-loss of the head": ALL_LOSSES | GLOBAL | MODULES | keys(model_z_loss=0.05, batch_global=6),
     "modules, attention experts, all losses": ALL_LOSSES | MODULES | attention_experts(count=4, top_k=3, gates="raw"),
     "modules, sub-dimensions": sub_dimensions() | MODULES,
     "modules, capacity, k grows": BIAS | EVEN_BATCH | MODULES | keys(moe_capacity_factor=0.8, moe_top_k_start=1, moe_top_k=4),
     **{f"modules, {mesh}": EVEN | MODULES | keys(moe_shared_experts=1, batch_global=8, model_layers=3) | MESHES[mesh]
        for mesh in ("data, ZeRO 3", "tensor, ZeRO 3", "expert and expert tensor, ZeRO 2", "pipeline, ZeRO 1", "all")},
+    "adapters, attention": EVEN | adapters(4, "*/self_attn/[qv]_proj/weight"),
+    "adapters, everything": ALL_LOSSES | adapters(5, "*", moe_shared_experts=1),
+    "adapters, tied": adapters(3, "*", moe_experts=0, model_tie_embeddings=1),
+    "adapters, experts and router": EVEN | BIAS | adapters(8, "*/experts/*,*/gate/weight"),
+    "adapters, expert sizes": EVEN | SIZES | adapters(6, "*/experts/*,lm_head/*"),
+    "adapters, latents": EVEN | latents() | adapters(3, "*/self_attn/*"),
+    "adapters, attention experts": EVEN | attention_experts(count=5, top_k=2) | adapters(4, "model/layers/*"),
+    "adapters, sub-dimensions": sub_dimensions() | adapters(2, "*_proj/weight"),
+    "adapters, modules": EVEN | MODULES | adapters(4, "*"),
+    **{f"adapters, {mesh}": EVEN | keys(moe_shared_experts=1, batch_global=8, model_layers=3)
+       | adapters(4, "model/layers/*,lm_head/weight") | MESHES[mesh] for mesh in MESHES},
     "Muon, modules": MUON | MODULES,
     "Muon, modules, all": MUON | MODULES | MESHES["all"],
     "SMoE-Dropout": keys(moe_router="random", moe_gates="renormalized", moe_top_k_start=2, moe_top_k=8),
@@ -326,8 +368,11 @@ class Comparison:
             our, counts = training.step(step, self.train)
             for name, value in our.items():
                 column = {"loss": "loss", "grad_norm": "gradient norm"}.get(name, "router losses")
+                column = "max logit" if name.startswith("layer_attention_logit/") else column
                 worst[column] = larger(worst[column], relative(their.get(name, 0.0), value))
             worst["counts"] += self.differing_counts(step, counts)
+        if self.config["optim.qk_clip"] and training.clipped_steps < len(theirs) / 4:
+            raise RuntimeError(f"QK-clip scaled weights in only {training.clipped_steps} steps: this shows little")
         worst["validation"] = relative(theirs[-1]["valid_loss"], training.validate(self.valid))
         after = self.weights(self.config["run.steps"])
         for name, tensor in training.model.w.items():
@@ -359,7 +404,7 @@ class Comparison:
         found: Weights = {}
 
         def add(name: str, item) -> None:
-            if isinstance(item, h5py.Dataset) and name.startswith(("model/", "lm_head/")):
+            if isinstance(item, h5py.Dataset) and name.startswith(("model/", "lm_head/", "adapters/")):
                 found[name] = torch.from_numpy(item[...]).double()
 
         with h5py.File(self.run / f"checkpoints/step-{step:08}/index.h5") as file:

@@ -256,25 +256,35 @@ void router(Table& table) {
   });
 }
 
-template <class T>
+/// AdamW with weights of type T and moments of type S.
+template <class T, class S>
 void optimizer(Table& table) {
   const Stream& stream = table.stream();
-  const Tensors master = rotating<float>(stream, {elements}), m = rotating<float>(stream, {elements}),
-                g = rotating<float>(stream, {elements});
+  const Tensors master = rotating<float>(stream, {elements}), g = rotating<float>(stream, {elements});
+  const Tensors m = rotating<S>(stream, {elements});
   Tensors v(sets);
-  for (Tensor& squares : v) squares = Tensor::zeros(stream, DType::f32, {elements});
+  for (Tensor& squares : v) squares = Tensor::zeros(stream, dtype_of<S>, {elements});
   const Tensors w = rotating<T>(stream, {elements});
   Tensors rows;
   for (std::size_t s = 0; s < sets; ++s) {
-    rows.push_back(table_of(
-        stream, std::vector<UpdatedTensor<T, AdamW::states>>{{.master = master[s].data<float>(),
-                                                              .state = {m[s].data<float>(), v[s].data<float>()},
-                                                              .gradient = g[s].data<float>(),
-                                                              .weight = w[s].data<T>(),
-                                                              .count = elements,
-                                                              .first_block = 0,
-                                                              .first_span = 0}}));
+    rows.push_back(
+        table_of(stream, std::vector<UpdatedTensor<T, AdamW::states, S>>{{.master = master[s].data<float>(),
+                                                                          .state = {m[s].data<S>(), v[s].data<S>()},
+                                                                          .gradient = g[s].data<float>(),
+                                                                          .weight = w[s].data<T>(),
+                                                                          .count = elements,
+                                                                          .first_block = 0,
+                                                                          .first_span = 0,
+                                                                          .first_slice = 0,
+                                                                          .slices = 1}}));
   }
+  const Tensor slices = table_of(stream, std::vector<RoundedSlice>{{.end = elements,
+                                                                    .first = 0,
+                                                                    .pitch = elements,
+                                                                    .origin = 0,
+                                                                    .stride = elements,
+                                                                    .key = rounding_key(1, "benchmark")}}),
+               update = table_of(stream, std::vector<std::int64_t>{1});
   constexpr std::int64_t blocks = flat_blocks_of(elements);
   const Tensor runs = table_of(stream, std::vector<UpdateSpan>{{.end = elements, .weight_decay = 0.1}}),
                places = table_of(stream, std::vector<std::int64_t>{0, blocks}),
@@ -282,16 +292,18 @@ void optimizer(Table& table) {
                verdict = table_of(stream, std::vector<StepVerdict>{{.gradient_scale = 1, .skip = 0}}),
                sums = Tensor::zeros(stream, DType::f64, {2 * blocks});
   constexpr auto count = static_cast<double>(elements);
-  table.add("AdamW", dtype_of<T>, (7 * 4.0 + sizeof(T)) * count, [&](std::size_t s) {
-    launch(stream, UpdateWeights<T, AdamW>{
-                       .tensors = rows_of<UpdatedTensor<T, AdamW::states>>(rows[s]),
+  const char* const name = std::is_same_v<S, float> ? "AdamW" : "AdamW, moments in bf16";
+  table.add(name, dtype_of<T>, (3 * 4.0 + 4 * sizeof(S) + sizeof(T)) * count, [&](std::size_t s) {
+    launch(stream, UpdateWeights<T, AdamW, S>{
+                       .tensors = rows_of<UpdatedTensor<T, AdamW::states, S>>(rows[s]),
                        .spans = rows_of<UpdateSpan>(runs),
                        .blocks = blocks,
                        .rule = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .numbers = rows_of<AdamW::Numbers>(numbers)},
                        .verdict = rows_of<StepVerdict>(verdict),
                        .weight_offsets = rows_of<std::int64_t>(places).first(1),
                        .update_offsets = rows_of<std::int64_t>(places).last(1),
-                       .sums = sums.span<double>()});
+                       .sums = sums.span<double>(),
+                       .rounding = {.slices = rows_of<RoundedSlice>(slices), .update = rows_of<std::int64_t>(update)}});
   });
 }
 
@@ -325,7 +337,8 @@ void all_of_type(Table& table) {
   activation<T>(table, Activation::clamped_swiglu, "clamped SwiGLU");
   embedding_and_loss<T>(table);
   permutation<T>(table);
-  optimizer<T>(table);
+  optimizer<T, float>(table);
+  optimizer<T, bfloat16>(table);
 }
 
 }  // namespace

@@ -3,15 +3,15 @@
 //
 //   bench_grouped_gemm_cuda [--width W]... [--experts 63] [--hidden 1280] [--tokens 32768] [--top-k 7] [--rounds 20]
 //
-// For every width (default: 853 and 864, the flagship's width and the next multiple of 32), with rows spread evenly and
+// For every width (default: 856 and 896, the flagship's width in multiples of 8 and of 64), with rows spread evenly and
 // unevenly over the experts, prints TFLOP/s of
 // - forward, dgrad and weight gradient of the up and the down projection;
 // - the up projection with picked rows of the tokens, and the weight gradient of the down projection with picked rows
 //   of the gradients, compared with a gather followed by the plain product;
 // - the products combined with SwiGLU, forward, backward, and backward with gates and picked rows, compared with two
 //   separate kernels.
-// "automatic" is the kernel that training uses. "clustered" is the kernel for sm_90 with clusters of blocks; it is
-// measured if rows are aligned, and does not apply to weight gradients.
+// "automatic" is the kernel that training uses. The kernels for sm_90 are measured if rows are aligned: cooperative and
+// ping-pong tiles, and clusters of blocks, which do not apply to weight gradients and activations.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -69,7 +69,7 @@ Options parse(int argc, char** argv) {
       fail(ExitCode::usage, "{}: no such option", key);
     }
   }
-  if (options.widths.empty()) options.widths = {853, 864};
+  if (options.widths.empty()) options.widths = {856, 896};
   return options;
 }
 
@@ -366,17 +366,18 @@ int measure(int argc, char** argv) {
       std::printf("width %lld, rows spread %s\n", static_cast<long long>(width), even ? "evenly" : "unevenly");
       const std::vector<std::int64_t> rows = spread_rows(options, even);
       for (const auto& [kernel, name] :
-           {std::pair{grouped::Kernel::automatic, "automatic"}, std::pair{grouped::Kernel::clustered, "clustered"},
+           {std::pair{grouped::Kernel::automatic, "automatic"}, std::pair{grouped::Kernel::cooperative, "coop."},
+            std::pair{grouped::Kernel::ping_pong, "ping-pong"}, std::pair{grouped::Kernel::clustered, "clustered"},
             std::pair{grouped::Kernel::mma_sync, "mma.sync"}}) {
-        const bool aligned = width % 8 == 0 && options.hidden % 8 == 0;
-        if (kernel == grouped::Kernel::clustered && !(aligned && can_run_hopper_kernels(stream))) continue;
+        const bool aligned = width % 8 == 0 && options.hidden % 8 == 0, by_wgmma = kernel > grouped::Kernel::mma_sync;
+        if (by_wgmma && !(aligned && can_run_hopper_kernels(stream))) continue;
         Projection up(stream, options, rows, options.hidden, 2 * width);
         up.measure("up", options.rounds, kernel, name);
         up.measure_picked("up", false, options, rows, kernel, name);
         Projection down(stream, options, rows, width, options.hidden);
         down.measure("down", options.rounds, kernel, name);
         down.measure_picked("down", true, options, rows, kernel, name);
-        if (kernel == grouped::Kernel::automatic)
+        if (kernel != grouped::Kernel::clustered && kernel != grouped::Kernel::mma_sync)
           Activated(stream, options, rows, width).measure(options.rounds, kernel, name);
       }
     }

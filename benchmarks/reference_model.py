@@ -9,7 +9,8 @@ import fnmatch
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -31,6 +32,8 @@ class Pass:
     step: int = 0
     first_token: int = 0  # index of the first token of this pass within the step's batch
     training: bool = False  # with noise, growing k and capacity limits
+    # Sums over the sequences of all passes of the step so far, and their number, for balance.scope = global; by name.
+    so_far: dict = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,14 @@ def ffn(config: dict, w: Weights, at: str, x: Tensor) -> Tensor:
     return project("down_proj", gate * (config["model.swiglu_alpha"] * gate).sigmoid() * (up + 1))
 
 
-def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") -> Tensor:
+def note_largest(largest: Weights | None, at: str, scores: Tensor) -> None:
+    """Raises the largest scaled logit of each head, [heads], to those in scores [sequences, heads, queries, keys]."""
+    if largest is not None:
+        of_heads = scores.detach().amax((0, 2, 3))
+        largest[at] = torch.maximum(largest.get(at, of_heads), of_heads)
+
+
+def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "", largest: Weights | None = None) -> Tensor:
     """Causal attention; query heads may share heads of keys and values. `expert` selects the matrices of q and output."""
     dim = config["model.head_dim"] or config["model.hidden"] // config["model.heads"]
     q, k, v = (x @ w[f"{at}{expert if name == 'q' else ''}/{name}_proj/weight"].T for name in "qkv")
@@ -104,6 +114,7 @@ def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") ->
     scores = q @ k.transpose(2, 3) / math.sqrt(dim)
     future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
     unseen = future | future.new_ones(future.shape).tril(-window(config, at)) if window(config, at) else future
+    note_largest(largest, at, scores.masked_fill(unseen, -torch.inf))
     if config["model.sinks"]:  # a score per head without a value
         scores = torch.cat((scores, w[f"{at}/sinks"][:, None, None].expand(*scores.shape[:3], 1)), -1)
         unseen = F.pad(unseen, (0, 1), value=False)
@@ -113,7 +124,7 @@ def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") ->
     return y + w[f"{at}/o_proj/bias"] if config["model.o_bias"] else y
 
 
-def latent_attention(config: dict, w: Weights, at: str, x: Tensor) -> Tensor:
+def latent_attention(config: dict, w: Weights, at: str, x: Tensor, largest: Weights | None = None) -> Tensor:
     """Multi-head latent attention [DeepSeek-V2, equations 9-19, 37-47]: keys and values of all heads come from a latent, and one
     key with positions is shared by all heads."""
     own = {name: config[f"latent_attention.{name}"] for name in ("query_rank", "key_value_rank", "nope_dim", "rope_dim", "value_dim")}
@@ -135,8 +146,9 @@ def latent_attention(config: dict, w: Weights, at: str, x: Tensor) -> Tensor:
     unseen = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
     if window(config, at):
         unseen = unseen | torch.ones_like(unseen).tril(-window(config, at))
-    p = (q @ k.transpose(2, 3) * scale).masked_fill(unseen, -torch.inf).softmax(-1)
-    return (p @ kv[..., nope:]).transpose(1, 2).flatten(2) @ w[f"{at}/o_proj/weight"].T
+    scores = (q @ k.transpose(2, 3) * scale).masked_fill(unseen, -torch.inf)
+    note_largest(largest, at, scores)
+    return (scores.softmax(-1) @ kv[..., nope:]).transpose(1, 2).flatten(2) @ w[f"{at}/o_proj/weight"].T
 
 
 def window(config: dict, at: str) -> int:
@@ -210,10 +222,11 @@ class Model:
         # Experts that a token may choose.
         self.experts = self.weighted + config["moe.zero_experts"] + config["moe.copy_experts"]
         self.kind = config["moe.router"]
+        self.largest: Weights = {}  # largest attention logit of each head in training passes, by prefix of the half
 
     def forward(self, work: Pass) -> tuple[Tensor, dict[str, Tensor], dict[Router, Routing]]:
-        """Returns the cross-entropy in nats per token, the weighted losses of routers, summed over layers, and of modules of
-        multi-token prediction, and the routings."""
+        """Returns the cross-entropy in nats per token; the weighted losses of routers, summed over layers, of modules of
+        multi-token prediction and of the head's logits; and the routings."""
         config, w = self.config, self.w
         losses: dict[str, Tensor] = {}
         routings: dict[Router, Routing] = {}
@@ -225,9 +238,12 @@ class Model:
         if config["mtp.depth"] and work.training:
             losses["mtp_loss"] = self.predict_further(work, h, head, routings)
         for router, routing in routings.items():
-            for name, loss in self.losses(router, routing).items():
+            for name, loss in self.losses(work, router, routing).items():
                 losses[name] = losses.get(name, 0) + loss
-        return F.cross_entropy((h @ head.T).flatten(0, 1), work.targets.flatten()), losses, routings
+        logits = h @ head.T
+        if config["model.z_loss"] and work.training:  # [PaLM]
+            losses["head_z_loss"] = config["model.z_loss"] * logits.logsumexp(-1).square().mean()
+        return F.cross_entropy(logits.flatten(0, 1), work.targets.flatten()), losses, routings
 
     def predict_further(self, work: Pass, h: Tensor, head: Tensor, routings: dict[Router, Routing]) -> Tensor:
         """Returns λ/D · Σ_k -1/T Σ_i log p(t_{i+k+1}) of D modules [DeepSeek-V3 eq. 21-25]. Module k combines the results of
@@ -249,15 +265,16 @@ class Model:
     def block(self, work: Pass, layer: int, x: Tensor, routings: dict[Router, Routing]) -> Tensor:
         config, w, at, eps = self.config, self.w, self.prefix(layer), self.config["model.norm_eps"]
         normed = rms_norm(x, eps) * w[f"{at}/input_layernorm/weight"]
+        largest = self.largest if work.training else None
         if router := self.attention_router(layer):
             routings[router] = self.route(work, router, normed)
             x = x + self.attention_mixture(router, normed, routings[router])
         elif router := self.sub_dimension_router(layer, "self_attn"):
             routings[router] = self.route_sub_dimensions(router, normed)
-            x = x + self.run_on_sub_dimensions(attention, router, normed, routings[router])
+            x = x + self.run_on_sub_dimensions(partial(attention, largest=largest), router, normed, routings[router])
         else:
             kind = latent_attention if config["model.attention"] == "mla" else attention
-            x = x + kind(config, w, f"{at}/self_attn", normed)
+            x = x + kind(config, w, f"{at}/self_attn", normed, largest=largest)
         normed = rms_norm(x, eps) * w[f"{at}/post_attention_layernorm/weight"]
         if router := self.ffn_router(layer):
             routings[router] = self.route(work, router, normed)
@@ -441,7 +458,19 @@ class Model:
         place = (in_order.cumsum(1) * in_order).sum(-1)
         return (place <= capacity).unflatten(1, (k, tokens)).transpose(1, 2)
 
-    def losses(self, router: Router, routing: Routing) -> dict[str, Tensor]:
+    def over_scope(self, work: Pass, name: tuple, values: Tensor) -> Tensor:
+        """Returns the means over balance.scope of values [sequences, n]: one row, or one per sequence. With `global`, the mean
+        is that of all passes so far, with the gradient of this pass's mean [Qiu et al. 2025]."""
+        if self.config["balance.scope"] == "sequence":
+            return values
+        mean = values.mean(0, keepdim=True)
+        if self.config["balance.scope"] == "batch":
+            return mean
+        total, count = work.so_far.get(name, (0, 0))
+        work.so_far[name] = total, count = total + values.detach().sum(0, keepdim=True), count + len(values)
+        return mean + (total / count - mean).detach()
+
+    def losses(self, work: Pass, router: Router, routing: Routing) -> dict[str, Tensor]:
         """Returns the losses of one router by their names in metrics.jsonl.
 
         [DeepSeekMoE eq. 12-17; Zoph et al. 2022; ModuleFormer]"""
@@ -451,12 +480,13 @@ class Model:
         k = routing.chosen.shape[-1]
         f = F.one_hot(routing.chosen, router.experts).sum(2).double().mean(1) * (router.experts / k)  # [sequences, experts]
         mean_p = routing.p.mean(1)
-        if config["balance.scope"] == "batch":
-            f, mean_p = f.mean(0, keepdim=True), mean_p.mean(0, keepdim=True)
+        f = self.over_scope(work, (router, "f"), f)
         groups = self.groups(router) if router.devices else []
         of_groups = sum(((f[:, group].mean(1) * mean_p[:, group].sum(1)).mean() for group in groups), torch.zeros(()))
-        of_mean = entropy(mean_p).mean()
-        of_sub_dimensions = self.sub_dimension_loss(router, routing) if router.chooses_sub_dimensions else torch.zeros(())
+        of_mean = entropy(self.over_scope(work, (router, "p"), mean_p)).mean()
+        of_sub_dimensions = (
+            self.sub_dimension_loss(work, router, routing) if router.chooses_sub_dimensions else torch.zeros(())
+        )
         rows = self.w[f"{router.at}/gate/weight"][config["optim.router_penalty_from"] :]
         return {
             "expert_balance_loss": config["balance.expert"] * (f * mean_p).sum(-1).mean(),
@@ -468,14 +498,13 @@ class Model:
             "router_penalty_loss": config["optim.router_penalty"] * rows.square().sum(),
         }
 
-    def sub_dimension_loss(self, router: Router, routing: Routing) -> Tensor:
+    def sub_dimension_loss(self, work: Pass, router: Router, routing: Routing) -> Tensor:
         """Returns N · Σ f_i P_i over the sub-dimensions that are not shared [MoHD eq. 13]. f_i is the share of tokens whose
         best choice is i. P_i is the mean share of i in the scores of all active ones, independent of the gates."""
         first = F.one_hot(routing.chosen[..., :1], router.experts).sum(2).double().mean(1)  # [sequences, sub-dimensions]
         g = self.active_sub_dimensions(router, routing) * routing.p
         part = (g / g.sum(-1, keepdim=True)).mean(1)
-        if self.config["balance.scope"] == "batch":
-            first, part = first.mean(0, keepdim=True), part.mean(0, keepdim=True)
+        first = self.over_scope(work, (router, "first"), first)
         return router.experts * (first * part)[:, router.shared :].sum(-1).mean()
 
     def counts(self, router: Router, routing: Routing) -> Tensor:
@@ -521,15 +550,61 @@ def updated_by_muon(config: dict, name: str, tensor: Tensor) -> bool:
     return not any(fnmatch.fnmatchcase(name, pattern.strip()) for pattern in patterns)
 
 
+@torch.no_grad()
+def clip_qk(config: dict, w: Weights, largest: Weights) -> bool:
+    """QK-clip [Kimi K2, section 2.1]: scales the weights of each head whose largest logit S is above τ, so that its logits
+    become γ = τ / S times as large. Heads that share keys have one γ, that of the largest S. Returns whether any γ < 1."""
+    clipped = False
+    for at, logits in largest.items():
+        heads = config["model.heads"] if config["model.attention"] == "mla" else config["model.kv_heads"]
+        gamma = (config["optim.qk_clip"] / logits.view(heads, -1).amax(1)).clamp(max=1)
+        clipped |= bool((gamma < 1).any())
+
+        def scale(name: str, power: float, first: int = 0, last: int | None = None) -> None:
+            rows = w[f"{at}/{name}"].view(heads, -1, *w[f"{at}/{name}"].shape[1:])[:, first:last]
+            rows *= gamma.pow(power).view(-1, *[1] * (rows.dim() - 1))
+
+        if config["model.attention"] == "mla":  # the key with positions belongs to all heads and stays as it is
+            nope = config["latent_attention.nope_dim"]
+            q = "q_b_proj/weight" if config["latent_attention.query_rank"] else "q_proj/weight"
+            scale(q, 0.5, last=nope)
+            scale(q, 1, first=nope)
+            scale("kv_b_proj/weight", 0.5, last=nope)
+            continue
+        for name in ("q_proj", "k_proj"):
+            scale(f"{name}/weight", 0.5)
+            if config["model.qkv_bias"]:
+                scale(f"{name}/bias", 0.5)
+    return clipped
+
+
+class AdaptedWeights(dict):
+    """Weights by name, in which w[name] of a matrix W with an adapter is W + (alpha / r) B A [Hu et al. 2021], as in peft. The
+    items are W, A and B: adapters/lora_A/NAME [r, n] and adapters/lora_B/NAME [m, r]."""
+
+    def __init__(self, weights: Weights, alpha: float):
+        super().__init__(weights)
+        self.alpha = alpha
+
+    def __getitem__(self, name: str) -> Tensor:
+        a, b = self.get(f"adapters/lora_A/{name}"), self.get(f"adapters/lora_B/{name}")
+        return self.get(name) if a is None else self.get(name) + (self.alpha / len(a)) * (b @ a)
+
+
 class Training:
     """Training of a model: AdamW or Muon on the trained tensors, clipping, the learning rate schedule, and the router biases that are
     adjusted from counts of choices."""
 
     def __init__(self, config: dict, weights: Weights):
-        self.config, self.model = config, Model(config, weights)
+        adapted = config["optim.lora_rank"] > 0
+        used = AdaptedWeights(weights, config["optim.lora_alpha"]) if adapted else weights
+        self.config, self.model = config, Model(config, used)
+        self.clipped_steps = 0  # steps in which QK-clip scaled weights
         fixed = ("/e_score_correction_bias",) + (("/gate/weight",) if config["moe.router"] == "random" else ())
         moved = {name: moved_rows(name, len(tensor), config["optim.train_only"]) for name, tensor in weights.items()}
         trained = [name for name in weights if not name.endswith(fixed) and moved[name].any()]
+        if adapted:
+            trained = [name for name in weights if name.startswith("adapters/")]
         self.trained = [weights[name].requires_grad_() for name in trained]
         self.still = [(weights[name], ~moved[name]) for name in trained if not moved[name].all()]
         matrices = [weights[name] for name in trained if updated_by_muon(config, name, weights[name])]
@@ -548,21 +623,28 @@ class Training:
     def step(self, step: int, tokens: Tensor) -> tuple[dict[str, float], dict[Router, Tensor]]:
         """Makes one update. Returns its metrics, as in metrics.jsonl, and the counts of each router."""
         config = self.config
-        batch, micro, length = config["batch.global"], config["batch.micro"], config["batch.seq_len"]
+        batch, length = config["batch.global"], config["batch.seq_len"]
+        micro = config["batch.micro"] * data_ranks(config)  # sequences of a pass, over all data ranks
+        so_far: dict = {}
         metrics: dict[str, float] = {}
         counts: dict[Router, Tensor] = {}
+        self.model.largest.clear()
         for first in range(0, batch, micro):
             start = (step * batch + first) * length
             run = samples(tokens[start : start + micro * length + 1], length)
-            loss, losses, routings = self.model.forward(Pass(*run, step, first * length, training=True))
+            loss, losses, routings = self.model.forward(Pass(*run, step, first * length, True, so_far))
             parts = {"loss": loss} | losses
             (sum(parts.values()) * (micro / batch)).backward()
-            balance = sum((part for name, part in losses.items() if name != "mtp_loss"), torch.zeros(()))
+            balance = sum((part for name, part in losses.items() if name not in ("mtp_loss", "head_z_loss")), torch.zeros(()))
             for name, part in (parts | {"balance_loss": balance}).items():
                 metrics[name] = metrics.get(name, 0.0) + part.item() * (micro / batch)
             for router, routing in routings.items():
                 counts[router] = counts.get(router, 0) + self.model.counts(router, routing)
         metrics["grad_norm"] = self.update(step)
+        if config["optim.qk_clip"]:
+            self.clipped_steps += clip_qk(config, self.model.w, self.model.largest)
+            for layer in range(config["model.layers"]):
+                metrics[f"layer_attention_logit/{layer}"] = self.model.largest[f"model/layers/{layer}/self_attn"].max().item()
         self.move_biases(counts)
         return metrics, counts
 
@@ -588,7 +670,9 @@ class Training:
         return norm
 
     def move_biases(self, counts: dict[Router, Tensor]) -> None:
-        """b += u · sign(mean count - count), with the counts of the whole step [DeepSeek-V3, 2.1.2]."""
+        """b += u · sign(mean count - count), with the counts of the whole step [DeepSeek-V3, 2.1.2]. Adapters freeze it."""
+        if self.config["optim.lora_rank"] > 0:
+            return
         for router, (made, _) in counts.items():
             if (name := f"{router.at}/gate/e_score_correction_bias") in self.model.w:
                 count = made.sum(0).double()
@@ -597,6 +681,10 @@ class Training:
     @torch.no_grad()
     def validate(self, tokens: Tensor) -> float:
         return self.model.forward(Pass(*samples(tokens, self.config["batch.seq_len"])))[0].item()
+
+
+def data_ranks(config: dict) -> int:
+    return config.get("ranks", 1) // (config.get("parallel.pipeline", 1) * config.get("parallel.tensor", 1))
 
 
 def moved_rows(name: str, rows: int, patterns: str) -> Tensor:

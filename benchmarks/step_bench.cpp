@@ -64,7 +64,8 @@ class Training {
         model_(config, setup_->stream, setup_->mesh, working_type(config.run), true),
         zero_(model_.units(), setup_->mesh, setup_->stream, zero_options(config, setup_->mesh)) {
     zero_.initialize(config.run.seed);
-    optimizer_.emplace(config.optim, setup_->mesh, setup_->stream, zero_.shares(), config.run.audit_every > 0);
+    optimizer_.emplace(config.optim, setup_->mesh, setup_->stream, zero_.shares(),
+                       OptimizerOptions{.watched = config.run.audit_every > 0, .seed = config.run.seed});
     optimizer_->adopt_weights();
     step_.emplace(config, *setup_, model_, zero_, *optimizer_);
     std::string prefix = tokens;

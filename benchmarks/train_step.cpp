@@ -107,6 +107,7 @@ void print_summary(const Config& config, const StepBenchResult& r) {
     fmt::print("             (SM clock, memory clock, power, its limit, degrees, reasons for lower clocks)\n");
   }
   fmt::print("loss         {:8.4f}, load imbalance {:.2f}\n\n", r.loss, r.imbalance);
+  std::fflush(stdout);  // in a file, the results so far survive a time limit
 }
 
 /// Column `at best` is least_seconds(): the longer of the times that the phase's FLOPs and bytes take at the peaks.

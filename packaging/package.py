@@ -35,6 +35,8 @@ class Lyceum(CMakePackage, CudaPackage):
     def cmake_args(self):
         args = [self.define_from_variant("LYCEUM_CUDA", "cuda")]
         if self.spec.satisfies("+cuda"):
-            architectures = [f"{arch}-real" for arch in self.spec.variants["cuda_arch"].value]
+            # With PTX for the newest architecture, which later GPUs run.
+            *older, newest = sorted(self.spec.variants["cuda_arch"].value, key=lambda arch: int(arch.rstrip("a")))
+            architectures = [f"{arch}-real" for arch in older] + [newest if newest.isdigit() else f"{newest}-real"]
             args.append(self.define("LYCEUM_CUDA_ARCHITECTURES", architectures))
         return args

@@ -3,13 +3,15 @@
 # libraries that both need except glibc; and an archive of the folder next to it. See docs/bundle.md for its use.
 #
 #   scripts/bundle.sh [options] [FOLDER]     FOLDER: new, or a bundle to replace (default build/bundle/lyceum)
-#     --build DIR     the build to use (default build/cpu; build/cuda for GPUs)
+#     --build DIR     the build to use (default build/cpu; with --gpu build/cuda)
 #     --tests         also include the test programs, in tests/
 #     --benchmarks    also include the benchmarks, in benchmarks/
+#     --gpu           also include gpu.sh, which runs all checks of a GPU, and the tests and benchmarks that it needs
 #     --with-cuda     also include cuBLASLt and NCCL (large)
 #     --no-archive    create only the folder
 #
-# Build first, for the intended CPUs: cmake --preset cpu -DLYCEUM_ARCH=x86-64-v4 (or -v3). Without --with-cuda no CUDA
+# Build first, for the intended CPUs: cmake --preset cpu -DLYCEUM_ARCH=x86-64-v4 (or -v3); and for one GPU architecture:
+# cmake --preset cuda -DLYCEUM_ARCH=x86-64-v3 -DLYCEUM_CUDA_ARCHITECTURES=90a-real. Without --with-cuda no CUDA
 # library is included: the programs look for libcublasLt and libnccl in LD_LIBRARY_PATH, $CUDA_HOME/lib64,
 # /usr/local/cuda/lib64 and the system's folders. The driver is always the machine's.
 set -euo pipefail
@@ -19,12 +21,13 @@ usage() { sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 fail() { echo "bundle.sh: $1" >&2; exit "${2:-1}"; }
 warn() { echo "bundle.sh: warning: $1" >&2; }
 
-build=$source/build/cpu tests=0 benchmarks=0 with_cuda=0 archive=1 bundle=
+build='' tests=0 benchmarks=0 gpu=0 with_cuda=0 archive=1 bundle=
 while (($#)); do
   case $1 in
     --build) build=${2:?--build needs a folder}; shift ;;
     --tests) tests=1 ;;
     --benchmarks) benchmarks=1 ;;
+    --gpu) gpu=1 ;;
     --with-cuda) with_cuda=1 ;;
     --no-archive) archive=0 ;;
     --help | -h) usage; exit 0 ;;
@@ -34,12 +37,19 @@ while (($#)); do
   shift
 done
 bundle=${bundle:-$source/build/bundle/lyceum}
+build=${build:-$source/build/$( ((gpu)) && echo cuda || echo cpu)}
 limit_mib=64  # largest archive: many sites accept no more by mail, ticket or browser
 
 for tool in patchelf strip cmake ldd; do
   command -v $tool >/dev/null || fail "needs $tool (scripts/install-deps.sh installs it)"
 done
-[[ -x $build/apps/lyceum ]] || fail "no program $build/apps/lyceum: cmake --build $build --target lyceum"
+programs=(apps/lyceum)
+if ((gpu)); then
+  programs+=(tests/{gpu_test,gpu_training_test,gpu_mpi_test,nccl_carrier_test} benchmarks/bench_{train_step,grouped_gemm_cuda})
+fi
+for program in "${programs[@]}"; do
+  [[ -x $build/$program ]] || fail "no program $build/$program: cmake --build $build --target ${programs[*]##*/}"
+done
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 
 # The Open MPI with which the build is configured.
@@ -77,9 +87,12 @@ fi
 if ((benchmarks)); then
   for file in $(programs_in benchmarks 'bench_*'); do copy_program "$file" benchmarks; done
   [[ -d $partial/benchmarks ]] || fail "no benchmarks in $build/benchmarks: cmake --build $build"
-  install -m 644 "$source"/benchmarks/{compare_pytorch,pytorch_model}.py "$partial/benchmarks/"
 fi
-if ((tests && benchmarks)); then install -m 755 "$source/scripts/gpu.sh" "$partial/"; fi
+if ((gpu)); then
+  for program in "${programs[@]:1}"; do copy_program "$build/$program" "$(dirname "$program")"; done
+  install -m 755 "$source"/scripts/{gpu.sh,gpu_tests.py,gpu_collect.py} "$partial/"
+fi
+if ((benchmarks || gpu)); then install -m 644 "$source"/benchmarks/{compare_pytorch,pytorch_model}.py "$partial/benchmarks/"; fi
 
 # Open MPI's plugins, except those that need a fabric's libraries: TCP and shared memory are available everywhere.
 mkdir -p "$partial/lib/openmpi" "$partial/share" "$partial/etc"
@@ -149,6 +162,7 @@ fi
   echo
   echo "  bin/lyceum --help"
   echo "  bin/mpirun -n 4 bin/lyceum train --config share/lyceum/configs/quickstart.ini ..."
+  ((!gpu)) || echo "  ./gpu.sh --help   # all checks of a GPU"
   echo
   echo "The folder can be anywhere, and can be moved. See share/doc/lyceum/bundle.md."
   if ((needs_cuda && with_cuda)); then
@@ -164,7 +178,9 @@ rm -rf "$bundle"
 mv "$partial" "$bundle"
 echo "$bundle: $(du -sm "$bundle" | cut -f1) MB, for -march=$arch and glibc ${glibc_version#GLIBC_}"
 if ((archive)); then
-  tar -C "$(dirname "$bundle")" --owner=0 --group=0 -c "$(basename "$bundle")" | xz -T0 >"$bundle.tar.xz.partial"
+  # The programs contain the same libraries. A dictionary that holds all of them stores the common parts once.
+  tar -C "$(dirname "$bundle")" --owner=0 --group=0 -c "$(basename "$bundle")" |
+    xz -T1 --lzma2=preset=1,dict=256MiB >"$bundle.tar.xz.partial"
   mv "$bundle.tar.xz.partial" "$bundle.tar.xz"
   size=$(du -m "$bundle.tar.xz" | cut -f1)
   echo "$bundle.tar.xz: $size MB"

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Runs everything that needs a GPU, and prints one table: tests, compute-sanitizer, meshes of 1 to 8 ranks that share
-# the GPU, repeatability, benchmarks with the GPU's clocks and power, a comparison with PyTorch. Runs from a bundle
-# (scripts/bundle.sh --build build/cuda --tests --benchmarks), which has a copy of this file, or from a build:
+# Runs everything that needs a GPU, in three parts of at most nine minutes each, and prints a table:
+#   1  the device, libraries, a training step, the tests of label gpu
+#   2  the program's test (from a source tree), meshes of 1 to 8 ranks that share the GPU, losses of PyTorch, compute-sanitizer
+#   3  benchmarks, while clocks and power are logged: steps of DeepSeekMoE-2B, speed of PyTorch, grouped products
+# Runs from a bundle (scripts/bundle.sh --gpu), which contains this file, or from a source tree with a build or a bundle:
 #
 #   scripts/gpu.sh [--bundle PATH | --build DIR] [options]
 #     --bundle PATH    an unpacked bundle, or its archive (default: the bundle that contains this file)
 #     --build DIR      a build folder (default build/cuda)
-#     --out DIR        logs and results (default benchmarks/results/DATE; from a bundle gpu-DATE)
-#     --text PATH      a folder of text to train on, may be repeated (default: this source tree and the system's C headers)
+#     --part N         only this part
+#     --out DIR        logs, results.json, summary.txt (default gpu-DATE); results of earlier calls with this folder are kept
 #     --python FILE    a Python with PyTorch and h5py (default .venv/bin/python, else python3)
-#     --budget N       seconds for all steps (1500); steps that do not fit are skipped and reported
+#     --budget N       seconds for a part (540); steps that do not fit are skipped and reported
 #     --only REGEX     only steps whose name matches
 #     --device cpu     run on the CPU, to test this script without a GPU, with --only
 #     --dry-run        list the steps, and run none
@@ -22,14 +24,14 @@ source=$(dirname "$here")
 usage() { sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 fail() { echo "gpu.sh: $1" >&2; exit "${2:-1}"; }
 
-bundle='' build=$source/build/cuda budget=1500 only=. device=cuda dry=0 out='' text=() python=
+bundle='' build=$source/build/cuda parts='1 2 3' budget=540 only=. device=cuda dry=0 out=$PWD/gpu-$(date -u +%Y%m%d-%H%M%S) python=
 [[ ! -f $here/env.sh ]] || bundle=$here
 while (($#)); do
   case $1 in
     --bundle) bundle=${2:?--bundle needs a path}; shift ;;
     --build) bundle='' build=$(realpath "${2:?--build needs a folder}"); shift ;;
+    --part) parts=${2:?--part needs a number}; [[ $parts == [123] ]] || fail "--part $parts: must be 1, 2 or 3" 2; shift ;;
     --out) out=${2:?--out needs a folder}; shift ;;
-    --text) text+=("$(realpath "${2:?--text needs a folder}")"); shift ;;
     --python) python=${2:?--python needs a file}; shift ;;
     --budget) budget=${2:?--budget needs seconds}; shift ;;
     --only) only=${2:?--only needs a regular expression}; shift ;;
@@ -42,8 +44,7 @@ while (($#)); do
 done
 
 work=$(mktemp -d)
-watcher=
-trap '[[ -z $watcher ]] || kill "$watcher" 2>/dev/null; rm -rf "$work"' EXIT
+trap 'rm -rf "$work"' EXIT
 if [[ -f $bundle ]]; then
   mkdir "$work/bundle" && tar -C "$work/bundle" -xf "$bundle" || fail "cannot unpack $bundle"
   bundle=$(echo "$work"/bundle/*)
@@ -52,107 +53,84 @@ libraries=${LD_LIBRARY_PATH:-}  # for PyTorch, which has its own CUDA libraries:
 if [[ -n $bundle ]]; then
   bundle=$(realpath "$bundle")
   [[ -f $bundle/env.sh && -d $bundle/tests && -d $bundle/benchmarks ]] ||
-    fail "$bundle is not a bundle with tests and benchmarks: create one with scripts/bundle.sh --build build/cuda --tests --benchmarks"
+    fail "$bundle is not a bundle with tests and benchmarks: create one with scripts/bundle.sh --gpu"
   . "$bundle/env.sh"
-  lyceum=$bundle/bin/lyceum tests=$bundle/tests benchmarks=$bundle/benchmarks configs=$bundle/share/lyceum/configs
+  lyceum=$bundle/bin/lyceum program=$bundle/libexec/lyceum tests=$bundle/tests benchmarks=$bundle/benchmarks
+  comparison=$benchmarks configs=$bundle/share/lyceum/configs text=$bundle/share/doc/lyceum commit=$LYCEUM_COMMIT
   . "$bundle/share/lyceum/mpi-env.sh"
 else
-  lyceum=$build/apps/lyceum tests=$build/tests benchmarks=$build/benchmarks configs=$source/configs
+  lyceum=$build/apps/lyceum program=$lyceum tests=$build/tests benchmarks=$build/benchmarks
+  comparison=$source/benchmarks configs=$source/configs text=$source/docs commit=$(git -C "$source" describe --always --dirty --abbrev=12)
   . "$source/scripts/mpi-env.sh"
 fi
 [[ -x $lyceum ]] || fail "no program $lyceum: cmake --build $build"
-if [[ -z $out ]]; then
-  if [[ $bundle == "$here" ]]; then out=$PWD/gpu-; else out=$source/benchmarks/results/; fi
-  out+=$(date -u +%Y%m%d-%H%M%S)
-fi
 if [[ -z $python ]]; then
   python=$source/.venv/bin/python
   [[ -x $python ]] || python=python3
 fi
-((${#text[@]})) || for folder in "$source/lib" "$source/tests" "$source/docs" /usr/include; do
-  [[ ! -d $folder ]] || text+=("$folder")
-done
-
-table=()
-row() { printf -v line '%-26s %7s  %s' "$@"; table+=("$line"); }
+[[ $python != */* ]] || python=$(realpath -s "$python")
+compare=(env "LD_LIBRARY_PATH=$libraries" "$python" "$comparison/compare_pytorch.py" --device "$device" --program "$lyceum")
+cores=$(env -u OMP_NUM_THREADS nproc)
+export OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+gpu=${CUDA_VISIBLE_DEVICES:-0}
+deadline=$budget  # of the part, in seconds of this script
 failed=0
 
-# step NAME LIMIT COMMAND …: runs a command, at most LIMIT seconds, and adds a line to the table. A test that finds no device
+# record NAME SECONDS RESULT
+record() {
+  printf '%s\t%s\t%s\t%s\n' "$part" "$@" >>"$out/steps.tsv"
+  [[ $3 == ok ]] || failed=1
+}
+
+# step NAME LIMIT COMMAND …: runs a command for at most LIMIT seconds and records the result. A test that finds no device
 # returns 77, which counts as a failure.
 step() {
-  local name=$1 limit=$2 left=$((budget - SECONDS)) started=$SECONDS code=0
+  local name=$1 limit=$2 left=$((deadline - SECONDS - 5)) started=$SECONDS code=0 result=ok
   shift 2
   [[ $name =~ $only ]] || return 0
   if ((dry)); then
-    printf '%-26s %4d s at most: %s\n' "$name" "$limit" "$*"
+    printf '%d %-20s %4d s at most: %s\n' "$part" "$name" "$limit" "$*"
     return 0
   fi
-  if ((left < 10)); then
-    row "$name" - "skipped: the budget of $budget s is used up"
-    failed=1
+  rm -f "$out/$name".{log,json}  # of an earlier call
+  if ((left < 5)); then
+    record "$name" 0 "skipped: the budget of $budget s is used up"
     return 0
   fi
   printf '== %s (at %d s)\n' "$name" "$SECONDS"
-  (cd "$work" && timeout --kill-after=5 $((limit < left ? limit : left)) "$@") >"$out/$name.log" 2>&1 || code=$?
+  (cd "$work" && exec timeout --kill-after=5 $((limit < left ? limit : left)) "$@") >"$out/$name.log" 2>&1 &
+  wait $! || code=$?  # unlike a command in the foreground, this ends at once when this script receives a signal
   case $code in
-    0) row "$name" "$((SECONDS - started)) s" "ok" ;;
-    77) row "$name" "$((SECONDS - started)) s" "NOT RUN: no device" ;;
-    124 | 137) row "$name" "$((SECONDS - started)) s" "FAILED: exceeded its time limit" ;;
-    *) row "$name" "$((SECONDS - started)) s" "FAILED: exit code $code" ;;
+    0) ;;
+    77) result="NOT RUN: no device" ;;
+    124 | 137)
+      result="FAILED: exceeded its time limit"
+      ((left >= limit)) || result="incomplete: the budget of $budget s is used up"
+      ;;
+    *) result="FAILED: exit code $code" ;;
   esac
-  if ((code)); then
-    failed=1
-    tail -n 12 "$out/$name.log" | sed 's/^/    /'
-  fi
+  record "$name" $((SECONDS - started)) "$result"
+  ((!code)) || tail -n 12 "$out/$name.log" | sed 's/^/    /'
 }
 
-# bench …: runs a step while nvidia-smi logs clocks, power and temperature five times a second. Their values while
-# the GPU was busy are added to the table and to the JSON of the step.
+# bench …: runs a step with a thread per core while nvidia-smi logs clocks, power and temperature five times a second. A line
+# of output is written at once, so that none is lost if the time ends.
 bench() {
   [[ $1 =~ $only ]] || return 0
-  local clocks
+  local watcher=
   if ((!dry)) && command -v nvidia-smi >/dev/null; then
     nvidia-smi -i "${gpu%%,*}" --query-gpu=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu \
       --format=csv,noheader,nounits -lms 200 >"$out/$1.clocks.csv" 2>/dev/null &
     watcher=$!
   fi
-  step "$@"
-  [[ -n $watcher ]] || return 0
-  kill "$watcher" 2>/dev/null
-  wait "$watcher" 2>/dev/null
-  watcher=
-  clocks=$(python3 "$work/clocks.py" "$out/$1") && table[-1]+=$clocks
+  OMP_NUM_THREADS=$cores step "$1" "$2" stdbuf -oL "${@:3}"
+  [[ -z $watcher ]] || { kill "$watcher" && wait "$watcher"; } 2>/dev/null
 }
-gpu=${CUDA_VISIBLE_DEVICES:-0}
 
-cat >"$work/clocks.py" <<'PY'
-import csv, json, os, statistics, sys
-path, names = sys.argv[1], {"sm_mhz": 1, "memory_mhz": 2, "power_watts": 3, "celsius": 4}
-rows = []
-for row in csv.reader(open(path + ".clocks.csv")):
-    try:
-        rows.append([0.0] + [float(word) for word in row[1:6]])
-    except ValueError:  # a number that this GPU does not report, or an incomplete line
-        pass
-busy = [row for row in rows if len(row) == 6 and row[5] >= 50]
-clocks = {"samples": len(rows), "busy_samples": len(busy)}
-for name, column in names.items() if busy else ():
-    values = [row[column] for row in busy]
-    clocks[name] = {"min": min(values), "median": statistics.median(values), "max": max(values)}
-results = path + ".json"
-if os.path.exists(results):
-    content = json.load(open(results))
-    for one in content if isinstance(content, list) else [content]:
-        one["clocks"] = clocks
-    with open(results, "w") as file:
-        json.dump(content, file, indent=1)
-        file.write("\n")
-if busy:
-    say = lambda name: "/".join(f"{clocks[name][key]:.0f}" for key in ("min", "median", "max"))
-    print(f"; SM {say('sm_mhz')} MHz, {say('power_watts')} W, {say('celsius')} C (min/median/max)")
-PY
-
-export LYCEUM_PROGRAM=$lyceum LYCEUM_WORK=$work  # for the scripts below: functions do not pass through `timeout`
+# mesh NAME RANKS OPTION …: makes a short run in $work/NAME.
+mesh() {
+  step "$1" 60 mpirun -n "$2" "$lyceum" train --config "$work/tiny.ini" "--run.device=$device" "--run.dir=$work/$1" "${@:3}"
+}
 
 cat >"$work/tiny.ini" <<INI
 [run]
@@ -165,7 +143,7 @@ tokenizer = $work/data/tokenizer.model
 global = 8
 seq_len = 64
 [model]
-vocab = 8192
+vocab = 1024
 layers = 4
 hidden = 64
 heads = 4
@@ -185,24 +163,15 @@ warmup_steps = 2
 [eval]
 every = 0
 [checkpoint]
-every = 6
+every = 0
 INI
 
-# mesh RANKS DEVICE PRECISION NAME OPTION …: makes a short run in $work/NAME.
-cat >"$work/mesh.sh" <<'SH'
-set -euo pipefail
-ranks=$1 device=$2 precision=$3 name=$4
-mpirun -n "$ranks" "$LYCEUM_PROGRAM" train --config "$LYCEUM_WORK/tiny.ini" --run.device="$device" --run.precision="$precision" \
-  --run.dir="$LYCEUM_WORK/$name" "${@:5}"
-SH
-# same.sh NAME TOLERANCE NAME …: fails unless the losses and gradient norms of the other runs agree with those of the first.
-cat >"$work/same.sh" <<'SH'
-set -euo pipefail
-python3 - "$LYCEUM_WORK" "$@" <<'PY'
+# same.py TOLERANCE NAME NAME …: fails unless the losses and gradient norms of the other runs agree with those of the first.
+cat >"$work/same.py" <<'PY'
 import json, sys
-work, first, tolerance, *others = sys.argv[1:]
+tolerance, first, *others = sys.argv[1:]
 def read(name):
-    rows = [json.loads(line) for line in open(f"{work}/{name}/metrics.jsonl")]
+    rows = [json.loads(line) for line in open(f"{name}/metrics.jsonl")]
     return [(r["loss"], r["grad_norm"]) for r in rows if "loss" in r and "grad_norm" in r]
 expected, bad = read(first), 0
 assert expected, f"{first} has no steps"
@@ -214,65 +183,83 @@ for name in others:
     print(f"{name:<24} {len(got)} steps, worst relative difference to {first} {worst:.1e}: {'ok' if good else 'FAILED'}")
 sys.exit(bad > 0)
 PY
-SH
-mesh=(bash "$work/mesh.sh") same=(bash "$work/same.sh")
 
+part_1() {
+  step device 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit --format=csv
+  step libraries 20 bash -c '! ldd "$@" | grep "not found"' ldd "$program" "$tests/gpu_mpi_test" "$benchmarks/bench_train_step"
+  step python 60 env "LD_LIBRARY_PATH=$libraries" "$python" -c 'import h5py, numpy, torch; print(torch.__version__)'
+  bench train-small 60 "$benchmarks/bench_train_step" --device "$device" --config "$configs/deepseekmoe-small.ini" \
+    --run.precision=bf16 --steps 5 --json "$out/train-small.json"
+  step tests 300 python3 "$here/gpu_tests.py" --seconds 290 "$tests/gpu_test" "$tests/gpu_training_test"
+  local ranks
+  for ranks in 1 2 4; do
+    step tests-mpi-$ranks 60 env LYCEUM_TEST_TRANSPORT=staged mpirun -n $ranks "$tests/gpu_mpi_test"
+  done
+  step tests-nccl 60 "$tests/nccl_carrier_test"
+}
+
+part_2() {
+  local test=$source/tests/gpu/train_test.sh tool precision
+  if [[ -f $test ]]; then step program 180 bash "$test" "$lyceum" "$source"; fi
+
+  # The same training run on the CPU, on the GPU, and on meshes of ranks that share the GPU.
+  step tokens 60 "$lyceum" tokenize --input "$text" --vocab 1024 --model "$work/data/tokenizer.model" --output "$work/data/train"
+  mesh cpu 1 --run.device=cpu
+  mesh mesh-1 1
+  mesh mesh-2-expert 2 --parallel.expert=2
+  mesh mesh-2-zero3 2 --parallel.zero=3
+  mesh mesh-4-tensor 4 --parallel.tensor=2 --parallel.sequence=true --parallel.expert=2
+  mesh mesh-8-all 8 --parallel.pipeline=2 --parallel.tensor=2 --parallel.expert=4 --parallel.zero=1 --batch.micro=2
+  step meshes-agree 20 python3 same.py 1e-3 cpu mesh-1 mesh-2-expert mesh-2-zero3 mesh-4-tensor mesh-8-all
+
+  for precision in f32 bf16; do
+    step pytorch-$precision 90 "${compare[@]}" --config "$configs/deepseekmoe-small.ini" --precision $precision --no-compile \
+      --equality-only --json "$out/pytorch-$precision.json"
+  done
+
+  local sanitizer
+  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | tail -n 1)
+  local check=("${sanitizer:-compute-sanitizer}" --target-processes all --error-exitcode 9 --tool)
+  local hopper='Cases/HopperGrouped.*Reference/0:Cases/HopperGrouped.*Reference/2:Cases/HopperPicked.*Copies/0'
+  for tool in memcheck synccheck; do
+    step $tool-kernels 60 "${check[@]}" $tool "$tests/gpu_test" "--gtest_filter=$hopper:Cases/HopperPicked.*Copies/2:TensorCoreAttention*"
+  done
+  for tool in memcheck racecheck; do
+    for precision in f32 bf16; do
+      step $tool-step-$precision 150 "${check[@]}" $tool "$lyceum" train --config "$work/tiny.ini" "--run.device=$device" \
+        --run.steps=2 --run.precision=$precision "--run.dir=$work/$tool-$precision"
+    done
+  done
+}
+
+part_3() {
+  local paper=(--config "$configs/papers/deepseekmoe-2b.ini" --batch.global=16 --batch.micro=16)
+  local train=("$benchmarks/bench_train_step" --device "$device" "${paper[@]}")
+  bench train-2b 120 "${train[@]}" --steps 20 --routing both --json "$out/train-2b.json"
+  bench pytorch-speed 200 "${compare[@]}" "${paper[@]}" --precision bf16 --run.gemm_choice=timed --speed-only --rounds 3 \
+    --steps 10 --json "$out/pytorch-speed.json"
+  bench grouped 60 "$benchmarks/bench_grouped_gemm_cuda" --rounds 10
+  bench train-2b-muon 90 "${train[@]}" --steps 10 --optim.rule=muon --json "$out/train-2b-muon.json"
+}
+
+# On exit, also after SIGTERM: writes results.json and prints the table.
+finish() {
+  local running
+  running=$(jobs -p)
+  [[ -z $running ]] || kill $running 2>/dev/null
+  python3 "$here/gpu_collect.py" "$out" "$commit" >"$out/summary.txt" && echo && cat "$out/summary.txt"
+  echo "total $SECONDS s; logs and results in $out"
+  rm -rf "$work"
+}
 if ((!dry)); then
-  mkdir -p "$out" && out=$(realpath "$out") || fail "cannot create $out"
+  mkdir -p "$out" && out=$(realpath "$out") && touch "$out/steps.tsv" || fail "cannot create $out"
   [[ $device == cpu ]] || nvidia-smi --list-gpus 2>/dev/null | grep -q . || fail "nvidia-smi lists no GPU"
+  trap finish EXIT
+  trap 'exit 143' TERM
+  trap 'exit 130' INT
 fi
-
-step device 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit --format=csv
-step tokens 120 "$lyceum" tokenize "${text[@]/#/--input=}" --vocab 8192 --model "$work/data/tokenizer.model" \
-  --output "$work/data/train" --sample-mb 4
-
-step gpu_test 300 "$tests/gpu_test"
-step gpu_training_test 240 "$tests/gpu_training_test"
-
-# The same training runs on the CPU, on the GPU, and on meshes of ranks that share the GPU.
-step cpu 60 "${mesh[@]}" 1 cpu f32 cpu
-step mesh-1 60 "${mesh[@]}" 1 "$device" f32 mesh-1
-step mesh-2-expert 60 "${mesh[@]}" 2 "$device" f32 mesh-2-expert --parallel.expert=2
-step mesh-2-zero3 60 "${mesh[@]}" 2 "$device" f32 mesh-2-zero3 --parallel.zero=3
-step mesh-4-tensor 60 "${mesh[@]}" 4 "$device" f32 mesh-4-tensor --parallel.tensor=2 --parallel.sequence=true --parallel.expert=2
-step mesh-8-all 90 "${mesh[@]}" 8 "$device" f32 mesh-8-all --parallel.pipeline=2 --parallel.tensor=2 --parallel.expert=4 \
-  --parallel.zero=1 --batch.micro=2
-step mesh-equality 20 "${same[@]}" cpu 1e-3 mesh-1 mesh-2-expert mesh-2-zero3 mesh-4-tensor mesh-8-all
-step again 60 "${mesh[@]}" 1 "$device" bf16 again-a
-step again-b 60 "${mesh[@]}" 1 "$device" bf16 again-b
-step same-bits 30 "$lyceum" checkpoint diff "$work/again-a/checkpoints" "$work/again-b/checkpoints"
-
-step timed 60 "${mesh[@]}" 1 "$device" bf16 timed-a --run.gemm_choice=timed
-step timed-b 60 "${mesh[@]}" 1 "$device" bf16 timed-b --run.gemm_choice=timed "--run.gemm_file=$work/timed-a/gemm.json"
-step same-bits-timed 30 "$lyceum" checkpoint diff "$work/timed-a/checkpoints" "$work/timed-b/checkpoints"
-
-paper=("--config=$configs/papers/deepseekmoe-2b.ini" --batch.global=16 --batch.micro=16)
-step plan-2b 20 bash -c '"$@" --json >"$0"' "$out/plan-2b.json" "$lyceum" plan "${paper[@]}"
-bench train_step-2b 240 "$benchmarks/bench_train_step" --device "$device" "${paper[@]}" --tokens "$work/data/train" --steps 20 \
-  --routing both --json "$out/train_step-2b.json"
-bench train_step-2b-864 240 "$benchmarks/bench_train_step" --device "$device" "${paper[@]}" --moe.expert_hidden=864 \
-  --tokens "$work/data/train" --steps 20 --routing both --json "$out/train_step-2b-864.json"
-bench grouped_gemm 120 "$benchmarks/bench_grouped_gemm_cuda"
-
-scripts=$source/benchmarks
-[[ -z $bundle ]] || scripts=$benchmarks
-compare=(env "LD_LIBRARY_PATH=$libraries" "$python" "$scripts/compare_pytorch.py" --device "$device" --program "$lyceum"
-  --precision bf16 --run.gemm_choice=timed)
-step pytorch-equality 150 "${compare[@]}" --config "$configs/deepseekmoe-small.ini" --equality-only --equality-steps 8 \
-  --json "$out/pytorch-equality.json"
-bench pytorch-speed 420 "${compare[@]}" "${paper[@]}" --speed-only --rounds 3 --steps 10 --tokens "$work/data/train" \
-  --json "$out/pytorch-speed.json"
-
-small=("$lyceum" train --config "$work/tiny.ini" "--run.device=$device" --run.steps=2 --checkpoint.every=0)
-check=(compute-sanitizer --target-processes all --error-exitcode 9 --tool)
-for tool in memcheck racecheck; do
-  step $tool-f32 150 "${check[@]}" $tool "${small[@]}" "--run.dir=$work/$tool-f32"
-  step $tool-bf16 150 "${check[@]}" $tool "${small[@]}" "--run.dir=$work/$tool-bf16" --run.precision=bf16
+for part in $parts; do
+  part_$part
+  deadline=$((SECONDS + budget))
 done
-
-if ((!dry)); then
-  echo
-  { printf '%-26s %7s  %s\n' step time result; printf '%s\n' "${table[@]}"; echo "total $SECONDS s; logs and results in $out"; } |
-    tee "$out/summary.txt"
-fi
 exit $failed

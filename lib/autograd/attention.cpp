@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "autograd/largest_logits.h"
 #include "kernels/attention_sinks.h"
 #include "kernels/bias.h"
 #include "kernels/rope.h"
@@ -131,6 +132,7 @@ void attend(const Stream& stream, const RotaryAttention& op, Columns<T> columns,
   results = {.out = out, .row_sums = Tensor::empty(stream, dtype_of<Accumulator<T>>, {columns.q.rows, op.heads})};
   if (!op.rotated) rotate(stream, op, columns, past, false);
   const SeenRows<T> seen(stream, op, columns);
+  const LargestLogits<Accumulator<T>> logits(stream, op.largest_logits, columns.q.rows);
   launch(stream, AttentionForward<T>{.shape = shape_of(op, columns.q.rows, seen.key_len),
                                      .q = columns.q,
                                      .k = columns.k,
@@ -138,7 +140,9 @@ void attend(const Stream& stream, const RotaryAttention& op, Columns<T> columns,
                                      .out = out.matrix<T>(),
                                      .log_sum_exp = results.row_sums.matrix<Accumulator<T>>(),
                                      .scale = scale_of(op),
-                                     .first_keys = first_keys_of(op)});
+                                     .first_keys = first_keys_of(op),
+                                     .largest = logits.of_queries()});
+  logits.raise(stream);
   if (!op.sinks) return;
   launch(stream, ApplySinks<T>{.sinks = op.sinks->value.template span<const T>(),
                                .out = out.matrix<T>(),

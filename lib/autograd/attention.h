@@ -36,6 +36,8 @@ struct RotaryAttention {
   RopeLayout rope_layout = RopeLayout::half;
   std::int64_t window = 0;     // see AttentionShape; a cache must have the same window
   Parameter* sinks = nullptr;  // [heads], see ApplySinks; null: no sinks
+  /// f64 [heads]: forward raises each element to the largest scaled score of its head; undefined: it does not.
+  Tensor largest_logits = {};
 
   struct Saved {
     Tensor qkv;

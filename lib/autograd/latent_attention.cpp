@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "autograd/cast.h"
+#include "autograd/largest_logits.h"
 #include "kernels/attention.h"
 #include "kernels/gemm.h"
 #include "kernels/head_columns.h"
@@ -130,6 +131,7 @@ void require_latents(const LatentAttention& op, const Tensor& q, std::int64_t kv
 template <class T>
 void attend_to(const Stream& stream, const LatentAttention& op, const AttentionShape& shape, const Matrix<T>& q,
                const Matrix<const T>& k, const Matrix<const T>& v, const Matrix<T>& out, const Tensor& log_sum_exp) {
+  const LargestLogits<Accumulator<T>> logits(stream, op.largest_logits, q.rows);
   launch(stream, AttentionForward<T>{.shape = shape,
                                      .q = q,
                                      .k = k,
@@ -137,7 +139,9 @@ void attend_to(const Stream& stream, const LatentAttention& op, const AttentionS
                                      .out = out,
                                      .log_sum_exp = log_sum_exp.matrix<Accumulator<T>>(),
                                      .scale = op.scale,
-                                     .first_keys = latent_first_keys_of(op)});
+                                     .first_keys = latent_first_keys_of(op),
+                                     .largest = logits.of_queries()});
+  logits.raise(stream);
 }
 
 Tensor make_log_sum_exp(const Stream& stream, const LatentAttention& op, DType type, std::int64_t tokens) {

@@ -57,6 +57,7 @@ struct LatentAttention {
   /// True if q is rotated already. Set it in the operation that Tape::release() gets to compute the result again,
   /// unless q is released too.
   bool rotated = false;
+  Tensor largest_logits = {};  // as in RotaryAttention
 
   struct Saved {
     Tensor q, kv, key;

@@ -29,11 +29,12 @@ void ParameterUnit::move_to(ParameterUnit& other, const std::function<bool(const
   for (std::unique_ptr<Parameter>& parameter : all) (moves(*parameter) ? other : *this).append(std::move(parameter));
 }
 
-bool Parameter::trained() const { return !unit || unit->trained(); }
+bool Parameter::trained() const { return !unit || unit->trained() || unit->adapted(); }
 
 void ParameterUnit::allocate(const Stream& stream, DType type, bool train) {
   set_values(Tensor::zeros(stream, value_type(type), {size_}, MemoryKind::weights));
-  if (train && trained()) set_gradients(Tensor::zeros(stream, accumulator_of(type), {size_}, MemoryKind::gradients));
+  if (train && (trained() || adapted()))
+    set_gradients(Tensor::zeros(stream, accumulator_of(type), {size_}, MemoryKind::gradients));
 }
 
 void ParameterUnit::set_values(Tensor values) {
@@ -79,39 +80,75 @@ void for_each_row(const ParameterSlice& slice, F&& f) {
   }
 }
 
-/// Writes initial values of the parameter's elements `range` to `values`. Collects them on the host, in chunks of about
-/// 2^20 elements.
+/// Collects rows of initial values on the host, draws them on all threads, and copies them to `values`, the memory of
+/// the elements of a parameter from `first` on.
+template <class T>
+class InitialRows {
+ public:
+  InitialRows(const Stream& stream, const Initial& initial, std::int64_t first, T* values)
+      : stream_(stream), initial_(initial), first_(first), values_(values) {}
+
+  /// Adds elements [from, from + count) of the parameter. Their numbers in the whole logical tensor, whose values are
+  /// drawn from `random`, begin at `global`. Elements between two rows are padding if they are fewer than
+  /// `most_padding`, and become zero; otherwise they keep their values.
+  void add(const Philox& random, std::int64_t from, std::int64_t count, std::int64_t global,
+           std::int64_t most_padding) {
+    constexpr std::int64_t chunk_size = std::int64_t{1} << 20;
+    const bool joins = !rows_.empty() && from >= end() && from - end() < most_padding;
+    if (!joins) draw();
+    if (joins && end() - rows_.front().from >= chunk_size) draw(from);
+    rows_.push_back({random, from, count, global});
+  }
+  /// Draws and copies the rows that were added.
+  void draw() {
+    if (!rows_.empty()) draw(end());
+  }
+
+ private:
+  struct Row {
+    Philox random;
+    std::int64_t from, count, global;
+  };
+  std::int64_t end() const { return rows_.back().from + rows_.back().count; }
+
+  /// Draws the rows, and copies them and the padding before element `until`.
+  void draw(std::int64_t until) {
+    const std::int64_t begin = rows_.front().from;
+    std::vector<T> chunk(static_cast<std::size_t>(until - begin), T(0.0f));
+    const auto count = std::ssize(rows_);
+#pragma omp parallel for schedule(static) if (count > 1 && std::ssize(chunk) > 4096)
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Row& row = rows_[static_cast<std::size_t>(i)];
+      std::vector<float> drawn(static_cast<std::size_t>(row.count));
+      draw_initial(drawn, initial_, row.random, row.global);
+      std::transform(drawn.begin(), drawn.end(), chunk.begin() + (row.from - begin),
+                     [](float x) { return static_cast<T>(x); });
+    }
+    copy_to_device(stream_, values_ + (begin - first_), chunk.data(), chunk.size() * sizeof(T));
+    rows_.clear();
+  }
+
+  const Stream& stream_;
+  const Initial& initial_;
+  std::int64_t first_;
+  T* values_;
+  std::vector<Row> rows_;  // ascending; their memory is one chunk
+};
+
+/// Writes initial values of the parameter's elements `range` to `values`.
 template <class T>
 void initialize_parameter(const Stream& stream, const Parameter& parameter, std::uint64_t seed, const Range& range,
                           T* values) {
-  constexpr std::size_t chunk_size = std::size_t{1} << 20;
-  std::vector<float> row;
-  std::vector<T> chunk;  // consecutive elements that end before element `next` of the parameter
-  std::int64_t next = 0;
-  const auto flush = [&] {
-    copy_to_device(stream, values + (next - std::ssize(chunk) - range.first), chunk.data(), chunk.size() * sizeof(T));
-    chunk.clear();
-  };
+  InitialRows<T> rows(stream, parameter.initial, range.first, values);
   for (const ParameterSlice& slice : parameter.slices) {
     const Philox random(seed, slice.name);
     for_each_row(slice, [&](std::int64_t first, std::int64_t length, std::int64_t global) {
       const std::int64_t at = slice.first + first;
       const std::int64_t from = std::max(at, range.first), to = std::min(at + length, range.end());
-      if (from >= to) return;
-      row.resize(static_cast<std::size_t>(to - from));
-      draw_initial(row, parameter.initial, random, global + from - at);
-      const std::int64_t gap = from - next;
-      if (!chunk.empty() && gap > 0 && gap < length) {
-        chunk.resize(chunk.size() + static_cast<std::size_t>(gap), T(0.0f));  // padding between rows
-      } else if (gap != 0) {
-        flush();
-      }
-      if (chunk.size() >= chunk_size) flush();
-      std::transform(row.begin(), row.end(), std::back_inserter(chunk), [](float x) { return static_cast<T>(x); });
-      next = to;
+      if (from < to) rows.add(random, from, to - from, global + from - at, length);
     });
   }
-  flush();
+  rows.draw();
 }
 
 }  // namespace
@@ -169,6 +206,12 @@ std::vector<DecayRange> decay_ranges(const ParameterUnit& unit) {
 
 void draw_initial(std::span<float> values, const Initial& initial, const Philox& random, std::int64_t first) {
   std::ranges::fill(values, initial.std || initial.identity_rows > 0 ? 0.0f : 1.0f);
+  if (initial.bound > 0) {
+    for (std::int64_t i = 0; i < std::ssize(values); ++i) {
+      const double unit = random.uniform(static_cast<std::uint64_t>(first + i));
+      values[static_cast<std::size_t>(i)] = static_cast<float>(initial.bound * (2 * unit - 1));
+    }
+  }
   if (initial.std > 0.0) fill_normal(values, *initial.std, random, static_cast<std::uint64_t>(first));
   if (const std::int64_t b = initial.identity_rows; b > 0) {
     for (std::int64_t i = 0; i < std::ssize(values); ++i) {

@@ -10,6 +10,7 @@
 #include "core/random.h"
 #include "core/range.h"
 #include "core/tensor.h"
+#include "kernels/head_scaling.h"
 
 namespace lyceum {
 
@@ -33,9 +34,11 @@ struct ParameterSlice {
 ///   std = 0            zeros
 ///   std unset          ones
 ///   identity_rows = b  identity matrices [b, b], one after another; `std` must be unset
+///   bound > 0          uniform in [−bound, bound); `std` must be unset
 struct Initial {
   std::optional<double> std = {};
   std::int64_t identity_rows = 0;
+  double bound = 0;
 
   Initial() = default;
   Initial(double std) : std(std) {}                 // NOLINT: a standard deviation
@@ -45,9 +48,35 @@ struct Initial {
     initial.identity_rows = b;
     return initial;
   }
+  static Initial uniform(double bound) {
+    Initial initial;
+    initial.bound = bound;
+    return initial;
+  }
 };
 
 class ParameterUnit;
+struct Parameter;
+
+/// An adapter of a logical matrix W [m, n] [Hu et al. 2021]: the model uses W + scale · B · A, with A [r, n] and B
+/// [m, r], see ParameterUnit::adapter_scale(). It belongs to a slice [m', n'] of W; `a` [r, n'] and `b` [m', r] hold
+/// the columns of A and the rows of B for this slice.
+struct LowRankAdapter {
+  /// A matrix of the adapter, and its first element in the memory of its unit.
+  struct Factor {
+    Parameter* parameter;
+    std::int64_t first;
+  };
+  std::size_t slice;  // index in Parameter::slices of the adapted parameter
+  Factor a, b;
+};
+
+/// Elements of a parameter that belong to heads of queries or keys, and how QK-clip scales them. Numbers of elements
+/// count from the parameter's first one.
+struct HeadElements {
+  Range range;
+  HeadScaling scaling;
+};
 
 /// A weight and its gradient. The value has working precision, or accumulator precision in a buffer
 /// (ParameterUnit::Role). The gradient sum has accumulator precision (AccumulatorOf). A parameter of a unit that is not
@@ -63,8 +92,10 @@ struct Parameter {
   Tensor value;     // view into the unit's values; undefined while the unit has no memory for them
   Tensor gradient;  // view into the unit's gradients; undefined while there are none
   ParameterUnit* unit = nullptr;
+  std::vector<HeadElements> heads = {};       // ascending, disjoint; used with optim.qk_clip
+  std::vector<LowRankAdapter> adapters = {};  // empty unless the unit's role is `adapted`
 
-  /// True if gradients update this parameter: its unit is trained, or it has no unit.
+  /// True if the backward pass computes its gradient: its unit is trained or adapted, or it has no unit.
   bool trained() const;
 };
 
@@ -94,15 +125,18 @@ class ParameterUnit {
   ///   dense       the data-parallel ranks; tensor-parallel ranks hold other parts
   ///   replicated  all ranks of a pipeline stage; each sums gradients over its own tokens
   ///   expert      the ranks that hold the same part of the same experts
-  enum class Group { dense, replicated, expert };
+  ///   expert_replicated  the ranks that hold any part of the same experts, for factors of adapters that they all have
+  enum class Group { dense, replicated, expert, expert_replicated };
 
   /// The role of a unit in training. Units that are not trained are in checkpoints, but have no gradients and no
   /// moments, and do not count in norms.
   ///   trained  updated by gradients
-  ///   frozen   never updated: the parameters that optim.train_only does not name
+  ///   frozen   never updated: the parameters that optim.train_only does not name, or that have no adapter
+  ///   adapted  as frozen, but values() are the sums of the stored values and of adapters, and gradients() exist until
+  ///            the gradients of the adapters are computed from them (Parameter::adapters)
   ///   buffer   not updated by gradients, but possibly by another rule (a router's bias); has accumulator precision;
   ///            every rank that holds a copy holds all of it
-  enum class Role { trained, frozen, buffer };
+  enum class Role { trained, frozen, adapted, buffer };
 
   /// `layer`: index in the whole model: 0 for the embedding, 1 + b for block b, and one more index for all that follows
   /// the blocks. Units of one layer are used together, and layers in ascending order in the forward pass.
@@ -116,8 +150,8 @@ class ParameterUnit {
   /// Moves the parameters for which `moves` is true to another unit. Neither unit may have memory yet. References to
   /// the parameters stay valid.
   void move_to(ParameterUnit& other, const std::function<bool(const Parameter&)>& moves);
-  /// Allocates zeroed values in value_type(type) and, if `train` and the unit is trained, zeroed gradients. Points
-  /// every parameter into them.
+  /// Allocates zeroed values in value_type(type) and, if `train` and the unit is trained or adapted, zeroed gradients.
+  /// Points every parameter into them.
   void allocate(const Stream& stream, DType type, bool train);
   /// Points every parameter into `values` [size()], or removes the unit's memory if the tensor is undefined.
   void set_values(Tensor values);
@@ -141,6 +175,10 @@ class ParameterUnit {
   bool twin() const { return twin_; }
   Role role() const { return role_; }
   bool trained() const { return role_ == Role::trained; }
+  bool adapted() const { return role_ == Role::adapted; }
+  /// The factor of B · A in adapted parameters.
+  double adapter_scale() const { return adapter_scale_; }
+  void set_adapter_scale(double scale) { adapter_scale_ = scale; }
   /// Returns the type of the unit's values in a model of type `type`: for a buffer the accumulator type, else `type`.
   DType value_type(DType type) const { return role_ == Role::buffer ? accumulator_of(type) : type; }
 
@@ -163,6 +201,7 @@ class ParameterUnit {
   Role role_;
   UnitMemory* memory_ = nullptr;
   bool twin_ = false;
+  double adapter_scale_ = 1;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<std::int64_t> first_;
   std::int64_t size_ = 0;

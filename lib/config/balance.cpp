@@ -14,7 +14,7 @@ void declare_keys(ConfigKeys& keys, BalanceConfig& balance) {
   key("balance.device_groups", &balance.device_groups, {.low = 0},
       "groups of experts for the device-level loss; 0: parallel.expert",
       {.other_names = {"n_group", "moe_router_num_groups"}});
-  key("balance.scope", &balance.scope, "tokens that loads are counted over");
+  key("balance.scope", &balance.scope, "tokens that loads are counted over; global: those of the step so far");
   key("balance.z_loss", &balance.z_loss, loss_weight, "weight of the squared log-sum-exp of router logits",
       {.other_names = {"moe_z_loss_coeff"}});
   key("balance.mutual_information", &balance.mutual_information, loss_weight,

@@ -8,9 +8,9 @@
 namespace lyceum {
 
 /// The tokens over which balance losses sum loads. sequence: each sequence separately. batch: the micro-batches that
-/// all data ranks process at the same time.
-enum class BalanceScope { sequence, batch };
-constexpr auto names_of(BalanceScope) { return std::array{"sequence", "batch"}; }
+/// all data ranks process at the same time. global: these and all earlier micro-batches of the step.
+enum class BalanceScope { sequence, batch, global };
+constexpr auto names_of(BalanceScope) { return std::array{"sequence", "batch", "global"}; }
 
 /// [balance]: weights of the balance losses, and the update of selection biases. Weight 0: no such loss.
 struct BalanceConfig {

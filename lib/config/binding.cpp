@@ -218,9 +218,12 @@ LoadedConfig read_config(std::span<const std::string> arguments, LoadedConfig ba
   }
   std::ranges::move(line.assignments, std::back_inserter(all));
   assign(keys, all, loaded);
-  for (const auto& [key, value] :
-       {std::pair{"data.train", &loaded.config.data.train}, std::pair{"data.valid", &loaded.config.data.valid}}) {
-    insert_listed_sources(key, *value, loaded);
+  insert_listed_sources("data.train", loaded.config.data.train, loaded);
+  insert_listed_sources("data.valid", loaded.config.data.valid, loaded);
+  for (std::size_t s = 0; s < loaded.config.training_stages.size(); ++s) {
+    const auto value = loaded.config.training_stages[s].values.find("data.train");
+    if (value == loaded.config.training_stages[s].values.end()) continue;
+    insert_listed_sources(fmt::format("stage.{}.data.train", s + 2), value->second, loaded);
   }
   return loaded;
 }

@@ -49,13 +49,18 @@ std::vector<std::string> contradictions_of_stage(const Config& config, int world
 
 }  // namespace
 
-std::vector<std::string> contradictions(const Config& config, int world) {
+std::vector<std::string> contradictions(const Config& config, int world, int first_stage) {
   require(world >= 1, "a configuration cannot be checked for {} ranks", world);
   std::vector<std::string> found = contradictions_of_stage(config, world), known = found;
+  if (first_stage > 1) {  // only what is wrong with later stages, too
+    const std::vector<std::string> later = contradictions_of_stage(config_of_stage(config, first_stage), world);
+    std::erase_if(found, [&](const std::string& text) { return std::ranges::find(later, text) == later.end(); });
+    known = found;
+  }
   Findings findings;
   check_training_stages(findings, config);
   std::ranges::move(findings.take(), std::back_inserter(found));
-  for (int stage = 2; stage <= stage_count(config); ++stage) {
+  for (int stage = std::max(first_stage, 2); stage <= stage_count(config); ++stage) {
     for (std::string& text : contradictions_of_stage(config_of_stage(config, stage), world)) {
       if (std::ranges::find(known, text) != known.end()) continue;  // reported for an earlier stage
       found.push_back(fmt::format("stage {}: {}", stage, text));
@@ -65,8 +70,8 @@ std::vector<std::string> contradictions(const Config& config, int world) {
   return found;
 }
 
-std::vector<std::string> problems(const Config& config, int world) {
-  std::vector<std::string> found = contradictions(config, world);
+std::vector<std::string> problems(const Config& config, int world, int first_stage) {
+  std::vector<std::string> found = contradictions(config, world, first_stage);
   Findings missing;
   check_device(missing, config.run);
   std::ranges::move(missing.take(), std::back_inserter(found));

@@ -12,11 +12,15 @@ namespace lyceum {
 /// Returns everything that makes this configuration, or one of its stages, impossible on `world` ranks in any build.
 /// Texts about a stage after the first begin with "stage 2: ". Each text names the keys
 /// and their values, and a remedy if one is known. Reads no files. The configuration may be resolved or not: only the
-/// remedies differ, since those for other numbers of ranks take a derived batch.micro for a given one. Throws a failed
-/// Error if `world` is less than 1.
-std::vector<std::string> contradictions(const Config& config, int world);
+/// remedies differ, since those for other numbers of ranks take a derived batch.micro for a given one. `first_stage`:
+/// earlier stages are past, and may be impossible on these ranks. Throws a failed Error if `world` is less than 1.
+std::vector<std::string> contradictions(const Config& config, int world, int first_stage);
+inline std::vector<std::string> contradictions(const Config& config, int world) {
+  return contradictions(config, world, 1);
+}
 /// Returns contradictions(), and an entry if this build does not support the device.
-std::vector<std::string> problems(const Config& config, int world);
+std::vector<std::string> problems(const Config& config, int world, int first_stage);
+inline std::vector<std::string> problems(const Config& config, int world) { return problems(config, world, 1); }
 
 /// Replaces 0 and "auto" by derived values: kv_heads, head_dim, ffn_hidden, batch.micro of every stage,
 /// balance.device_groups,

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "config/attention_experts.h"
 #include "config/balance.h"
 #include "config/cadence.h"
@@ -34,6 +36,11 @@ struct Config {
   CheckpointConfig checkpoint;
   RoutingConfig routing;
   TrainingStages training_stages;  // the stages after the first, keys stage.2.from_step, …
+  // Facts about the other stages, for the configuration of a single one. Not keys: config_of_stage() sets them.
+  /// For a later stage: the batch of stage 1. Its costs divide the blocks among pipeline stages, since the division
+  /// cannot change during a run.
+  std::optional<BatchConfig> division_batch;
+  std::int64_t longest_seq_len = 0;  // of all stages of the run; 0: there are no others
 };
 
 }  // namespace lyceum

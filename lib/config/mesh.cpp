@@ -96,6 +96,10 @@ void check_overlap(Findings& findings, const Config& config, int world) {
                   "parallel.overlap = batches with parallel.zero = {}, which has the weights of only two layers on a "
                   "rank at a time: set parallel.zero = 2, or parallel.overlap = shared",
                   parallel.zero);
+  findings.unless(config.optim.lora_rank == 0,
+                  "parallel.overlap = batches with optim.lora_rank = {}: adapted weights of only one layer are on a "
+                  "rank at a time: set parallel.overlap = shared",
+                  config.optim.lora_rank);
   const std::optional<RankBatch> batch = rank_batch(config, world);
   if (!batch) return;
   const auto [share, micro] = *batch;

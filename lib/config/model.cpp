@@ -83,6 +83,8 @@ void declare_keys(ConfigKeys& keys, ModelConfig& model) {
       "with clamped_swiglu: largest gate, and largest absolute value of the other input");
   key("model.ffn_bias", &model.ffn_bias, {}, "add biases to the projections of FFNs and experts",
       {.other_names = {"mlp_bias", "add_bias_linear"}});
+  key("model.z_loss", &model.z_loss, loss_weight, "weight of the squared log-sum-exp of the head's logits",
+      {.role = tuning, .other_names = {"z_loss_weight", "z_loss_multiplier"}});
   key("model.recompute", &model.recompute,
       "in backward, selective: recompute what is cheap; full: recompute all of a block from its input",
       {.role = operation,
@@ -121,15 +123,16 @@ void check_model(Findings& findings, const ModelConfig& model) {
 
 void check_windows(Findings& findings, const Config& config) {
   const ModelConfig& model = config.model;
+  const std::int64_t longest = longest_seq_len(config);  // stages with shorter sequences have the window for later ones
   const bool sticks = model.attention_weights == AttentionWeights::stick_breaking;
   findings.unless(!sticks || model.window <= 0,
                   "model.window = {} with model.attention_weights = stick_breaking: set model.window = 0, or "
                   "model.attention_weights = softmax",
                   model.window);
-  findings.unless(model.window <= config.batch.seq_len || config.batch.seq_len <= 0,
+  findings.unless(model.window <= longest || longest <= 0,
                   "model.window = {} is more than batch.seq_len = {}: set model.window = 0, which is the same for such "
                   "sequences",
-                  model.window, config.batch.seq_len);
+                  model.window, longest);
   const std::vector<std::int64_t>& layers = model.window_layers;
   findings.unless(layers.empty() || model.window != 0,
                   "model.window_layers without a window: set model.window, or remove model.window_layers");

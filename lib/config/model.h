@@ -64,6 +64,7 @@ struct ModelConfig {
   bool ffn_bias = false;                          // biases of all projections of FFNs and experts
   /// Number of tokens whose logits are in memory at a time; backward computes them again. 0: all, kept until backward.
   std::int64_t loss_chunk = 0;
+  double z_loss = 0;  // weight of the mean over targets of (log Σ exp logit)² of the head
 };
 
 /// Returns the activation of FFNs and experts with its constants.

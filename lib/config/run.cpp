@@ -25,6 +25,12 @@ void declare_keys(ConfigKeys& keys, RunConfig& run) {
   key("run.log_every", &run.log_every, {.low = 0},
       "steps between console lines; 0: 1 in a run of up to 200 steps, else 10",
       {.other_names = {"log_interval", "logging_steps"}});
+  key("run.layer_metrics_every", &run.layer_metrics_every, {.low = 0},
+      "steps between records of the norms of each layer's weights, gradients and activations, raised to a multiple of "
+      "run.metrics_every; 0: none");
+  key("run.metrics_every", &run.metrics_every, {.low = 1},
+      "steps between lines of metrics.jsonl and points for TensorBoard; more for starts, validations, saves and "
+      "skipped steps");
   key("run.timeout_seconds", &run.timeout_seconds, {.low = 0, .high = 1e9, .low_open = true},
       "longest wait for another rank", {.other_names = {"distributed_timeout_minutes"}});
   key("run.audit_every", &run.audit_every, {.low = 0},
@@ -68,6 +74,8 @@ void check_run(Findings& findings, const RunConfig& run) {
   const std::optional<TracedSteps> traced = traced_steps(run);
   findings.unless(run.trace_steps.empty() || traced,
                   "run.trace_steps = {}: expected the first and the last step, such as 20-22", run.trace_steps);
+  findings.unless(!traced || traced->first <= run.steps, "run.trace_steps = {}: the run ends with step {} (run.steps)",
+                  run.trace_steps, run.steps);
   findings.unless(!traced || traced->last - traced->first < most_traced_steps,
                   "run.trace_steps = {}: a trace can have at most {} steps", run.trace_steps, most_traced_steps);
   findings.unless(run.gemm_file.empty() || run.gemm_choice == GemmChoiceMethod::timed,

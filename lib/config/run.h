@@ -25,9 +25,11 @@ struct RunConfig {
   std::uint64_t seed = 1;
   DeviceKind device = DeviceKind::automatic;
   Precision precision = Precision::f32;
-  int threads = 0;               // OpenMP threads per rank; 0: the node's cores divided among its ranks
-  std::int64_t log_every = 0;    // steps between console lines; 0: chosen by log_every_of()
-  double timeout_seconds = 600;  // limit of a wait for another rank
+  int threads = 0;                         // OpenMP threads per rank; 0: the node's cores divided among its ranks
+  std::int64_t log_every = 0;              // steps between console lines; 0: chosen by log_every_of()
+  std::int64_t metrics_every = 1;          // steps between lines of metrics.jsonl; some steps always have one
+  std::int64_t layer_metrics_every = 100;  // steps between measurements of the layers, see LayerMetrics; 0: none
+  double timeout_seconds = 600;            // limit of a wait for another rank
   /// Steps between comparisons of the weights that several ranks hold. If above 0, each update also checks that memory
   /// has not changed since the last one. 0: neither is checked.
   std::int64_t audit_every = 10;
@@ -54,6 +56,12 @@ std::optional<TracedSteps> traced_steps(const RunConfig& run);
 inline std::int64_t log_every_of(const RunConfig& run) {
   if (run.log_every > 0) return run.log_every;
   return run.steps <= 200 ? 1 : 10;
+}
+
+/// Returns the steps between measurements of the layers: run.layer_metrics_every, raised to a multiple of
+/// run.metrics_every, since only steps with a line in metrics.jsonl are measured; 0: none.
+inline std::int64_t layer_metrics_every_of(const RunConfig& run) {
+  return (run.layer_metrics_every + run.metrics_every - 1) / run.metrics_every * run.metrics_every;
 }
 
 void declare_keys(ConfigKeys& keys, RunConfig& run);

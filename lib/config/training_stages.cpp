@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdlib>
 #include <optional>
 
 #include "config/config.h"
@@ -154,13 +155,25 @@ std::int64_t last_step_of(const Config& config, int stage) {
 
 Config config_of_stage(Config config, int stage) {
   require(stage >= 1 && stage <= stage_count(config), "there is no stage {} among {}", stage, stage_count(config));
+  const std::int64_t longest = longest_seq_len(config);
   const TrainingStages stages = std::exchange(config.training_stages, {});
+  if (stage > 1) config.division_batch = config.batch;
+  config.longest_seq_len = longest;
   const ConfigKeys keys = keys_of(config);
   for (const TrainingStage& each : std::span(stages).first(static_cast<std::size_t>(stage) - 1)) {
     if (starts_schedule(each)) config.optim.schedule_steps = config.optim.warmup_steps = config.optim.decay_steps = 0;
     for (const auto& [name, value] : each.values) find_key(keys, name)->setting.assign_leniently(value);
   }
   return config;
+}
+
+std::int64_t longest_seq_len(const Config& config) {
+  std::int64_t longest = std::max(config.batch.seq_len, config.longest_seq_len);
+  for (const TrainingStage& stage : config.training_stages) {
+    const auto value = stage.values.find("batch.seq_len");
+    if (value != stage.values.end()) longest = std::max(longest, std::int64_t{std::atoll(value->second.c_str())});
+  }
+  return longest;
 }
 
 StageSchedule schedule_of_stage(const Config& config, int stage) {
@@ -177,6 +190,11 @@ StageSchedule schedule_of_stage(const Config& config, int stage) {
   const std::int64_t given = config_of_stage(config, stage).optim.schedule_steps;
   schedule.steps = given > 0 ? given : schedule.end - schedule.begin;
   return schedule;
+}
+
+std::string schedule_key(const Config& config, int stage, std::string_view key) {
+  while (stage > 1 && !starts_schedule(config.training_stages[static_cast<std::size_t>(stage) - 2])) --stage;
+  return stage == 1 ? std::string(key) : fmt::format("{}{}.{}", section, stage, key);
 }
 
 void check_training_stages(Findings& findings, const Config& config) {
@@ -210,7 +228,7 @@ void derive_training_stages(Config& config, int world) {
     Config own = config_of_stage(given, stage);
     derive_micro_batch(own, world);
     const std::int64_t micro = std::exchange(before, own.batch.micro);
-    if (stage == 1 || own.batch.micro == micro || own.batch.micro == 0) continue;
+    if (stage == 1 || own.batch.micro == micro) continue;
     config.training_stages[static_cast<std::size_t>(stage) - 2].values.insert_or_assign("batch.micro",
                                                                                         fmt::to_string(before));
   }

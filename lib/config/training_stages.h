@@ -41,8 +41,11 @@ std::int64_t first_step_of(const Config& config, int stage);
 /// Returns the last step of a stage: run.steps for the last one.
 std::int64_t last_step_of(const Config& config, int stage);
 /// Returns the configuration of a stage, 1 to stage_count(): a configuration without further stages. It is resolved if
-/// `config` is.
+/// `config` is. Sets Config::division_batch and Config::longest_seq_len.
 Config config_of_stage(Config config, int stage);
+
+/// Returns the largest batch.seq_len of all stages of the run.
+std::int64_t longest_seq_len(const Config& config);
 
 /// The learning-rate schedule of a stage, which may have begun in an earlier one. In steps of the run.
 struct StageSchedule {
@@ -51,6 +54,9 @@ struct StageSchedule {
   std::int64_t end = 0;    // steps before the first one of the next schedule; run.steps if there is no next one
 };
 StageSchedule schedule_of_stage(const Config& config, int stage);
+/// Returns the name under which a user sets a key of the schedule of a stage, such as "optim.schedule_steps":
+/// "stage.2.optim.schedule_steps" if the schedule began with stage 2.
+std::string schedule_key(const Config& config, int stage, std::string_view key);
 
 /// Checks the numbers and first steps of the stages, not their values.
 void check_training_stages(Findings& findings, const Config& config);

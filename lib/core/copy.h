@@ -13,8 +13,8 @@ namespace lyceum {
 /// bytes and writes the same bytes in each replay.
 void copy_to_device(const Stream& stream, void* device, const void* host, std::size_t bytes);
 /// Copies `bytes` from the stream's device to host memory after all earlier work of the stream. Waits for that work and
-/// throws its errors (CudaStream::synchronise()). In a rehearsal, it reads the rehearsal's memory: zeros, unless host
-/// code has written to it.
+/// throws its errors (CudaStream::synchronise()), also if the stream records a CUDA graph. In a rehearsal, it reads the
+/// rehearsal's memory: zeros, unless host code has written to it.
 void copy_to_host(const Stream& stream, void* host, const void* device, std::size_t bytes);
 /// Copies `bytes` within the stream's device, in stream order. The two blocks must not overlap. A rehearsal copies
 /// nothing.

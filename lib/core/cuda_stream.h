@@ -47,7 +47,7 @@ class CudaStream {
   }
 
   /// Waits until all work is done. Throws an Error if any of it failed, for example because a kernel met an index out
-  /// of bounds (cuda_fault.h).
+  /// of bounds (cuda_fault.h), or if the stream is recording.
   void synchronise() const;
   /// Waits on the host until `reached()` is true, which this stream's work must bring about. Every wait for the stream
   /// uses this function; while it waits it calls the observers, which can end it by throwing.

@@ -11,7 +11,10 @@ namespace lyceum {
 
 #ifdef LYCEUM_CUDA
 
-void load_kernels_at_start() { setenv("CUDA_MODULE_LOADING", "EAGER", 0); }
+void prepare_cuda_for_ranks() {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
 
 int gpu_count() { return CudaStream::device_count(); }
 
@@ -25,7 +28,7 @@ Stream gpu_stream(int device) { return CudaStream(device); }
 
 #else
 
-void load_kernels_at_start() {}
+void prepare_cuda_for_ranks() {}
 
 int gpu_count() { return 0; }
 GpuInfo gpu_info(int device) { fail(ExitCode::usage, "GPU {} was requested, but this build has no CUDA", device); }

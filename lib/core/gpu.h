@@ -14,10 +14,14 @@ constexpr bool built_with_cuda = true;
 constexpr bool built_with_cuda = false;
 #endif
 
-/// Makes CUDA load all kernels when it starts instead of each at its first launch. Call this before any use of a GPU in
-/// a job of several ranks: loading a kernel may wait for all work of the device, which may in turn wait for another
-/// rank, and the job would hang. Sets CUDA_MODULE_LOADING in the environment unless it is already set.
-void load_kernels_at_start();
+/// Prepares CUDA for a job of several ranks. Call this before any use of a GPU. It sets two variables in the
+/// environment unless they are already set, since otherwise work that waits for another rank may block work that this
+/// rank waits for, and the job would hang:
+/// - CUDA_MODULE_LOADING: all kernels are loaded when CUDA starts instead of each at its first launch, since loading a
+///   kernel may wait for all work of the device.
+/// - CUDA_DEVICE_MAX_CONNECTIONS: the largest number of hardware queues, 32 instead of 8. Streams that share a queue
+///   wait for each other, and transfers use one stream per group of ranks.
+void prepare_cuda_for_ranks();
 /// Returns the number of GPUs that this process sees; 0 in a build without CUDA or without a driver.
 int gpu_count();
 

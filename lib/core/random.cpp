@@ -36,12 +36,23 @@ double Philox::uniform(std::uint64_t index) const {
   return static_cast<double>(bits) * 0x1p-53;
 }
 
+namespace {
+
+/// Two standard normal numbers of a block, by Box–Muller.
+struct NormalPair {
+  double radius, angle;
+  explicit NormalPair(const std::array<std::uint32_t, 4>& words)
+      : radius(std::sqrt(-2 * std::log((static_cast<double>(words[0]) + 0.5) * 0x1p-32))),
+        angle(2 * std::numbers::pi * (static_cast<double>(words[1]) * 0x1p-32)) {}
+  double even() const { return radius * std::cos(angle); }
+  double odd() const { return radius * std::sin(angle); }
+};
+
+}  // namespace
+
 double Philox::normal(std::uint64_t index) const {
-  const auto words = block(index / 2);
-  const double u = (static_cast<double>(words[0]) + 0.5) * 0x1p-32;
-  const double angle = 2 * std::numbers::pi * (static_cast<double>(words[1]) * 0x1p-32);
-  const double radius = std::sqrt(-2 * std::log(u));
-  return radius * (index % 2 ? std::sin(angle) : std::cos(angle));
+  const NormalPair pair(block(index / 2));
+  return index % 2 ? pair.odd() : pair.even();
 }
 
 std::uint64_t Philox::below(std::uint64_t bound, std::uint64_t index) const {
@@ -73,11 +84,14 @@ std::uint64_t Permutation::operator()(std::uint64_t index) const {
 }
 
 void fill_normal(std::span<float> values, double deviation, const Philox& random, std::uint64_t first) {
-  const auto count = static_cast<std::int64_t>(values.size());
-#pragma omp parallel for schedule(static) if (count > 4096)
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    values[at] = static_cast<float>(deviation * random.normal(first + at));
+  const std::uint64_t end = first + values.size();
+  const auto begin_block = static_cast<std::int64_t>(first / 2), end_block = static_cast<std::int64_t>((end + 1) / 2);
+#pragma omp parallel for schedule(static) if (values.size() > 4096)
+  for (std::int64_t block = begin_block; block < end_block; ++block) {
+    const NormalPair pair(random.block(static_cast<std::uint64_t>(block)));
+    const std::uint64_t even = 2 * static_cast<std::uint64_t>(block), odd = even + 1;
+    if (even >= first) values[even - first] = static_cast<float>(deviation * pair.even());
+    if (odd < end) values[odd - first] = static_cast<float>(deviation * pair.odd());
   }
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "kernels/cuda/host_device.h"
@@ -15,12 +16,13 @@ namespace lyceum {
 ///   update = η · (m / (1 − β₁ⁿ)) / (√(v / (1 − β₂ⁿ)) + eps),  where n counts updates from 1
 struct AdamW {
   static constexpr std::size_t states = 2;  // m, v
-  static constexpr bool scales_gradient = true;
+  static constexpr bool scales_gradient = true, changes_states = true;
 
   /// Numbers of one step that are known before its gradients. They are read from device memory, because a recorded
   /// graph of a step is replayed with new numbers.
   struct Numbers {
     double lr, rate, inverse_bias2;  // η, η / (1 − β₁ⁿ), 1 / (1 − β₂ⁿ)
+    std::int64_t update = 0;         // n; only for the rounding of states, see StateRounding::update
   };
   double beta1, beta2, eps;
   std::span<const Numbers> numbers;  // [1]

@@ -43,6 +43,8 @@ struct AttentionForward {
   Matrix<Accumulator<T>> log_sum_exp;  // [sequences · query_len, heads], kept for backward
   double scale;
   FirstKeys first_keys = {};
+  /// [sequences · query_len, heads]: receives the largest scaled score of each query, without NaNs; or empty
+  Matrix<Accumulator<T>> largest = {};
 };
 
 /// Gradients of AttentionForward by q, k and v. Recomputes the scores panel by panel.

@@ -36,6 +36,9 @@ void require_fitting(const Attention& attention) {
   } else {
     require_size("log_rest", attention.log_rest, sequences * query_len, heads);
   }
+  if constexpr (requires { attention.largest; }) {
+    if (attention.largest.data) require_size("largest", attention.largest, sequences * query_len, heads);
+  }
   if constexpr (requires { attention.d_out; }) {
     require_size("d_out", attention.d_out, sequences * query_len, heads * value_cols);
     require_size("dq", attention.dq, sequences * query_len, heads * head_dim);

@@ -18,6 +18,9 @@ struct CrossEntropyForward {
   std::span<const std::int32_t> targets;  // [tokens]: in [0, vocab), or no_target
   std::span<Accumulator<T>> loss;         // [tokens]
   std::span<Accumulator<T>> log_sum_exp;  // [tokens], kept for backward
+  /// [tokens]: log_sum_exp², or 0 for tokens without a target, for the z-loss; or empty
+  std::span<Accumulator<T>> squares = {};
+  std::span<Accumulator<T>> largest = {};  // [tokens]: largest logit, without NaNs; or empty
 };
 
 /// First step of a cross entropy whose vocabulary is divided among tensor ranks: computes the contribution of one
@@ -36,22 +39,25 @@ struct CrossEntropyPart {
 template <class A>
 struct CrossEntropyJoin {
   Matrix<const A> statistics;  // [slices · tokens, 3]: all tokens of the first slice, then of the second, and so on
-  std::span<const std::int32_t> targets;  // [tokens], as in CrossEntropyPart
-  std::span<A> loss;                      // [tokens]
-  std::span<A> log_sum_exp;               // [tokens]
+  std::span<const std::int32_t> targets;    // [tokens], as in CrossEntropyPart
+  std::span<A> loss;                        // [tokens]
+  std::span<A> log_sum_exp;                 // [tokens]
+  std::span<A> squares = {}, largest = {};  // [tokens], as in CrossEntropyForward; or empty
 };
 
-/// d_logits = scale[0] · (softmax(logits) − onehot(targets)), or 0 for tokens without a target. d_logits may be logits.
+/// d_logits = scale[0] · (softmax(logits) − onehot(targets)) + z_scale[0] · 2 · log_sum_exp · softmax(logits), the
+/// gradient of scale[0] · Σ loss + z_scale[0] · Σ squares, or 0 for tokens without a target. d_logits may be logits.
 /// The columns may be a slice of the vocabulary; log_sum_exp is then that of the whole vocabulary.
 template <class T>
 struct CrossEntropyBackward {
-  Matrix<const T> logits;                       // [tokens, words of this slice]
-  std::span<const std::int32_t> targets;        // [tokens]: in the whole vocabulary, or no_target
-  std::span<const Accumulator<T>> log_sum_exp;  // [tokens]
-  std::span<const Accumulator<T>> scale;        // [1], in memory of the stream's device
-  Matrix<T> d_logits;                           // like logits
-  std::int64_t first = 0;                       // word of the first column
-  std::int64_t vocab = -1;                      // size of the whole vocabulary; −1: first + columns
+  Matrix<const T> logits;                        // [tokens, words of this slice]
+  std::span<const std::int32_t> targets;         // [tokens]: in the whole vocabulary, or no_target
+  std::span<const Accumulator<T>> log_sum_exp;   // [tokens]
+  std::span<const Accumulator<T>> scale;         // [1], in memory of the stream's device
+  Matrix<T> d_logits;                            // like logits
+  std::int64_t first = 0;                        // word of the first column
+  std::int64_t vocab = -1;                       // size of the whole vocabulary; −1: first + columns
+  std::span<const Accumulator<T>> z_scale = {};  // [1], in memory of the stream's device; empty: 0
 };
 
 template <class T>

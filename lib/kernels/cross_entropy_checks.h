@@ -14,6 +14,8 @@ void require_fitting(const CrossEntropyForward<T>& loss) {
   require_length("CrossEntropyForward", "targets", loss.targets, rows);
   require_length("CrossEntropyForward", "loss", loss.loss, rows);
   require_length("CrossEntropyForward", "log_sum_exp", loss.log_sum_exp, rows);
+  if (!loss.squares.empty()) require_length("CrossEntropyForward", "squares", loss.squares, rows);
+  if (!loss.largest.empty()) require_length("CrossEntropyForward", "largest", loss.largest, rows);
 }
 
 template <class T>
@@ -33,6 +35,8 @@ void require_fitting(const CrossEntropyJoin<A>& join) {
   require_extents("CrossEntropyJoin", "statistics", join.statistics, join.statistics.rows, 3);
   require_length("CrossEntropyJoin", "targets", join.targets, rows);
   require_length("CrossEntropyJoin", "log_sum_exp", join.log_sum_exp, rows);
+  if (!join.squares.empty()) require_length("CrossEntropyJoin", "squares", join.squares, rows);
+  if (!join.largest.empty()) require_length("CrossEntropyJoin", "largest", join.largest, rows);
 }
 
 /// Returns the size of the whole vocabulary, which is the upper bound of the targets.
@@ -48,6 +52,7 @@ void require_fitting(const CrossEntropyBackward<T>& loss) {
   require_length("CrossEntropyBackward", "targets", loss.targets, rows);
   require_length("CrossEntropyBackward", "log_sum_exp", loss.log_sum_exp, rows);
   require_length("CrossEntropyBackward", "scale", loss.scale, 1);
+  if (!loss.z_scale.empty()) require_length("CrossEntropyBackward", "z_scale", loss.z_scale, 1);
   require(loss.first >= 0 && loss.first + cols <= words_of(loss),
           "CrossEntropyBackward: words [{}, {}) are not in a vocabulary of {}", loss.first, loss.first + cols,
           words_of(loss));

@@ -18,7 +18,7 @@ namespace lyceum {
 /// the momentum, which UpdateMomentum has already updated.
 struct Muon {
   static constexpr std::size_t states = 1;  // momentum
-  static constexpr bool scales_gradient = false;
+  static constexpr bool scales_gradient = false, changes_states = false;
 
   std::span<const AdamW::Numbers> numbers;  // [1]
 
@@ -41,25 +41,29 @@ inline constexpr std::int32_t muon_span = 1;
 
 /// The first part of a step of Muon, for the elements of spans with UpdateSpan::rule = muon_span:
 ///   g = gradient · gradient_scale;  m = μ m + (1 − μ) g;  gradient = (1 − μ) g + μ m
-/// where m is the state and μ the momentum. If verdict.skip is not 0, nothing changes. Otherwise the kept digests
+/// where m is the state and μ the momentum; m is rounded stochastically if S is bfloat16, the gradient is computed from
+/// m before rounding. If verdict.skip is not 0, nothing changes. Otherwise the kept digests
 /// follow the change of m, unless digests.kept is empty: they match the memory afterwards exactly if they did before.
-template <class T>
+template <class T, class S = Accumulator<T>>
 struct UpdateMomentum {
-  std::span<const UpdatedTensor<T, AdamWOrMuon::states>> tensors;
+  std::span<const UpdatedTensor<T, AdamWOrMuon::states, S>> tensors;
   std::span<const UpdateSpan> spans;     // spans of all tensors
   std::int64_t blocks;                   // number of blocks of all tensors
   double momentum;                       // μ
   std::span<const StepVerdict> verdict;  // [1]
   UpdateDigests digests = {};
+  StateRounding rounding = {};
 };
 
-template <class T>
-void run(const CpuStream& stream, const UpdateMomentum<T>& update);
-template <class T>
-void run(const CudaStream& stream, const UpdateMomentum<T>& update);
+template <class T, class S>
+void run(const CpuStream& stream, const UpdateMomentum<T, S>& update);
+template <class T, class S>
+void run(const CudaStream& stream, const UpdateMomentum<T, S>& update);
 
-#define LYCEUM_MUON_KERNELS(INSTANCE)     \
-  LYCEUM_FLOATS(INSTANCE, UpdateMomentum) \
-  LYCEUM_UPDATE_RULE_KERNELS(INSTANCE, AdamWOrMuon)
+#define LYCEUM_MUON_KERNELS(INSTANCE)          \
+  LYCEUM_FLOATS(INSTANCE, UpdateMomentum)      \
+  INSTANCE(UpdateMomentum<float, bfloat16>)    \
+  INSTANCE(UpdateMomentum<bfloat16, bfloat16>) \
+  INSTANCE(UpdateMomentum<double, bfloat16>) LYCEUM_UPDATE_RULE_KERNELS(INSTANCE, AdamWOrMuon)
 
 }  // namespace lyceum

@@ -42,12 +42,14 @@ struct SumRanges {
   std::span<double> y;
 };
 
-/// norms[c] = √ Σ_l (x[0][c][l] + x[1][c][l] + x[2][c][l]), summed layer after layer. x has sums of squares for three
-/// kinds of tensors, which the caller has added up over different groups of ranks.
+/// norms[c] = √ Σ_l (x[0][c][l] + x[1][c][l] + x[2][c][l] + x[3][c][l]), summed layer after layer. x has sums of
+/// squares for four kinds of tensors, which the caller has added up over different groups of ranks.
 struct NormsOfLayers {
-  std::span<const double> x;  // [3, norms.size(), layers]
+  static constexpr std::int64_t kinds = 4;
+  std::span<const double> x;  // [kinds, norms.size(), layers]
   std::int64_t layers;
   std::span<double> norms;
+  std::span<double> by_layer = {};  // [norms.size(), layers]: √ of each term; or empty
 };
 
 template <class A>

@@ -18,6 +18,7 @@ std::string name_of(LossKind kind) {
     case LossKind::sub_dimension: return "sub_dimension";
     case LossKind::router_penalty: return "router_penalty";
     case LossKind::mtp: return "mtp";
+    case LossKind::head_z: return "head_z";
   }
   fail(ExitCode::failed, "unknown kind of loss {}", static_cast<int>(kind));
 }
@@ -44,6 +45,7 @@ std::vector<LossKind> routing_losses(const Config& config) {
 std::vector<LossKind> loss_kinds(const Config& config) {
   std::vector<LossKind> kinds = routing_losses(config);
   if (config.mtp.depth > 0) kinds.push_back(LossKind::mtp);
+  if (config.model.z_loss > 0) kinds.push_back(LossKind::head_z);
   return kinds;
 }
 

@@ -8,8 +8,7 @@
 
 namespace lyceum {
 
-/// The kind of a loss that is added to the model's cross-entropy: of routers, or `mtp`, the cross-entropy of a module
-/// of multi-token prediction.
+/// The kind of a loss that is added to the model's cross-entropy: of routers, or one of the head.
 enum class LossKind : std::uint8_t {
   expert_balance,
   device_balance,
@@ -18,23 +17,24 @@ enum class LossKind : std::uint8_t {
   concentration,
   sub_dimension,
   router_penalty,
-  mtp
+  mtp,    // the cross-entropy of a module of multi-token prediction
+  head_z  // the z-loss of the head's logits
 };
 
 /// Returns the name of a loss, for example "expert_balance". The key in metrics.jsonl is this name followed by "_loss".
 std::string name_of(LossKind kind);
 
-/// True for the losses of routers, which are sums over sequences. Cross-entropies are sums over tokens.
-inline bool is_per_sequence(LossKind kind) { return kind != LossKind::mtp; }
+/// True for the losses of routers, which are sums over sequences. Losses of the head are sums over tokens.
+inline bool is_per_sequence(LossKind kind) { return kind != LossKind::mtp && kind != LossKind::head_z; }
 
 /// Returns the kinds of losses that a training pass computes in addition to the model's cross-entropy, in the order of
 /// LossKind. Losses of routers whose factor is 0 are omitted, but the two balance losses come together; there are none
 /// if no layer has a router.
 std::vector<LossKind> loss_kinds(const Config& config);
 
-/// Assigns an index to each loss of a step: one for each kind and each layer (block of all_blocks()). All ranks agree
-/// on the indices, and losses of one kind are summed in layer order, independently of the division into pipeline
-/// stages.
+/// Assigns an index to each loss of a step: one for each kind and each layer (block of all_blocks()). LossKind::head_z
+/// belongs to the last block of the model. All ranks agree on the indices, and losses of one kind are summed in layer
+/// order, independently of the division into pipeline stages.
 class LossTable {
  public:
   /// `layers`: all_blocks() of the model.

@@ -54,13 +54,11 @@ std::int64_t count_trained_values(const Config& config) {
     if (unit.trained()) trained += moved_elements(parameter);
     std::erase_if(unused, [&](const TensorPattern& pattern) { return names_any(parameter, {pattern}); });
   });
-  std::string names;
-  for (const TensorPattern& pattern : unused) names += (names.empty() ? "" : ", ") + pattern.text();
   require_usage(
       unused.empty(),
       "optim.train_only: the model has no tensor with this name and these rows: {}; docs/checkpoints.md lists "
       "the names",
-      names);
+      text_of(unused));
   require_usage(trained > 0, "optim.train_only names no tensor that has a gradient");
   return trained;
 }

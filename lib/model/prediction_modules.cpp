@@ -50,6 +50,7 @@ TokenBatch shifted(const Stream& stream, const TokenBatch& batch, std::int64_t s
   TokenBatch result = batch;
   result.inputs = Tensor::empty(stream, DType::i32, batch.inputs.shape());
   result.targets = Tensor::empty(stream, DType::i32, batch.targets.shape());
+  result.layer_sums = nullptr;  // modules are not measured
   const Tensor& starts = batch.first_keys.defined() ? batch.first_keys : batch.span_starts;
   launch(stream,
          ShiftTokens{.inputs = batch.inputs.span<const std::int32_t>(),
@@ -87,7 +88,8 @@ void Transformer::run_modules(Tape& tape, const Pass& pass, Variable x, Losses& 
     };
     const Variable y = run_recomputable(tape, module.block.layer, run, x, losses);
     x = tape.apply(norm(own.layout, module.final_norm), y);
-    losses.layers.push_back({module.block.layer, {LossKind::mtp, cross_entropy(tape, own.layout, x, own.batch)}});
+    const Variable loss = run_head(tape, own.layout, x, own.batch, false)[0];
+    losses.layers.push_back({module.block.layer, {LossKind::mtp, loss}});
   }
 }
 

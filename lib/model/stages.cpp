@@ -1,5 +1,8 @@
 #include "model/stages.h"
 
+#include <optional>
+#include <utility>
+
 #include "model/counts.h"
 #include "model/prediction_modules.h"
 #include "model/sublayer_spec.h"
@@ -68,7 +71,13 @@ StageFlops stage_flops(const Config& config, const Range& blocks) {
   return flops;
 }
 
-std::vector<Range> stage_blocks(const Config& config, int stages) {
+Config dividing_config(Config config) {
+  if (config.division_batch) config.batch = *std::exchange(config.division_batch, std::nullopt);
+  return config;
+}
+
+std::vector<Range> stage_blocks(const Config& given, int stages) {
+  const Config config = dividing_config(given);
   std::vector<double> costs;
   for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {
     costs.push_back(3 * block_flops(config, layer) + recomputed_flops(config, layer));

@@ -40,9 +40,13 @@ StageFlops output_flops(const Config& config);
 /// Returns the FLOPs of the stage that consists of `blocks`; the stage with the last block has the output, too.
 StageFlops stage_flops(const Config& config, const Range& blocks);
 
+/// Returns the configuration whose costs divide the blocks among pipeline stages: with the batch of stage 1 for a later
+/// training stage.
+Config dividing_config(Config config);
 /// Returns one contiguous range of blocks, not empty, for each of `stages` pipeline stages. The ranges minimise the
-/// FLOPs, forward and backward, of the most expensive stage; the last stage also has the output. Throws a usage Error
-/// if there are more stages than blocks.
+/// FLOPs, forward and backward, of the most expensive stage; the last stage also has the output. The configurations of
+/// all training stages of a run have the same ranges, see dividing_config(). Throws a usage Error if there are more
+/// stages than blocks.
 std::vector<Range> stage_blocks(const Config& config, int stages);
 
 }  // namespace lyceum

@@ -5,6 +5,7 @@
 #include "autograd/activation.h"
 #include "autograd/monarch.h"
 #include "model/attention/attend.h"
+#include "model/attention/logits.h"
 #include "model/attention/multi_head.h"
 #include "model/ffn/dense.h"
 #include "model/routing/balance_loss.h"
@@ -69,7 +70,7 @@ SubDimensions::SubDimensions(const Config& config, const Mixture& mixture, const
       on_one_rank_(Placement::contiguous(mixture.choices(), 1)),
       scaling_(scaling_of(config.sub_dimensions)),
       balance_(config.balance.sub_dimension),
-      over_batch_(config.balance.scope == BalanceScope::batch),
+      scope_(config.balance.scope),
       router_(config, mixture, prefix, {units.replicated, units.untrained}, on_one_rank_) {
   const SublayerParameters parameters(fusion_tensors(config, mixture), prefix, mesh, units);
   in_ = parameters.find("fusion/in/weight");
@@ -106,7 +107,8 @@ std::optional<Loss> SubDimensions::balance(Tape& tape, const Pass& pass, const R
                          .devices = &on_one_rank_,
                          .top_k = 1,
                          .seq_len = layout.seq_len(),
-                         .batch = over_batch_ ? &mesh_->data : nullptr};
+                         .batch = scope_ != BalanceScope::sequence ? &mesh_->data : nullptr,
+                         .running = pass.running_loads(scope_, mixture_.id, RunningLoads::Of::sub_dimension)};
   return Loss{LossKind::sub_dimension,
               tape.apply(loss, layout.sum_over_ranks(tape, tape.apply(load, probabilities)))[0]};
 }
@@ -122,6 +124,7 @@ SubDimensionAttention::SubDimensionAttention(const Config& config, const Mixture
   const SublayerParameters parameters(attention_matrices(config.model), prefix, mesh, units);
   qkv_ = &parameters.at("q_proj/weight");
   out_ = &parameters.at("o_proj/weight");
+  scale_query_and_key_heads(*qkv_, mixture.id.layer, heads_);
 }
 
 Sublayer::Result SubDimensionAttention::forward(Tape& tape, const Pass& pass, const Variable& x) const {
@@ -129,7 +132,8 @@ Sublayer::Result SubDimensionAttention::forward(Tape& tape, const Pass& pass, co
   SubDimensions::Routing own = route(tape, pass, x);
   const Variable all = layout.to_matrix(tape, x), qkv = tape.apply(ReadSubDimensions{own.choices, qkv_}, all);
   layout.release_matrix(tape, all, x);
-  const Attended attended = attend(tape, pass, heads_, qkv);
+  const Attended attended = attend(
+      tape, pass, heads_, qkv, {.largest_logits = logits_of_block(pass.batch.attention_logits, mixture()->id.layer)});
   const Variable out = tape.apply(WriteSubDimensions{own.choices, out_}, attended.y, own.factors);
   attended.release(tape);
   return {sub_dimensions().apply_fusion(tape, layout, layout.from_matrix(tape, out)), std::move(own.losses)};

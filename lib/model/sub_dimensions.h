@@ -42,8 +42,8 @@ class SubDimensions {
     std::vector<Loss> losses;
   };
   /// Routes the tokens and computes the losses of their router. Collective over the tensor group, and in training with
-  /// balance.scope = batch also over the data ranks. x: [rows, hidden], in the layout between matrices. `tally`: takes
-  /// the routing counts of this rank's range of tokens; null for none.
+  /// balance.scope = batch or global also over the data ranks. x: [rows, hidden], in the layout between matrices.
+  /// `tally`: takes the routing counts of this rank's range of tokens; null for none.
   Routing route(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
   /// Returns y after the fusion; y itself without one. y: [rows, hidden], in the layout between matrices.
   Variable apply_fusion(Tape& tape, const TokenLayout& layout, const Variable& y) const;
@@ -61,7 +61,7 @@ class SubDimensions {
   Placement on_one_rank_;  // one rank holds all sub-dimensions, since every rank has all
   SubDimensionScaling scaling_;
   double balance_;
-  bool over_batch_;
+  BalanceScope scope_;
   Router router_;
   Parameter *in_ = nullptr, *out_ = nullptr;  // the two factors of the fusion; null without one
 };

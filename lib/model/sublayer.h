@@ -6,8 +6,12 @@
 #include "autograd/attention.h"
 #include "autograd/routing.h"
 #include "autograd/tape.h"
+#include "config/balance.h"
+#include "config/model.h"
+#include "core/error.h"
 #include "model/routing/balance_loss.h"
 #include "model/routing/mixture.h"
+#include "model/routing/running_loads.h"
 #include "model/token_batch.h"
 #include "parallel/tensor/token_layout.h"
 
@@ -29,6 +33,12 @@ struct Pass {
 
   /// True for a pass of a training step.
   bool training() const { return batch.training(); }
+  /// Returns the sums of loads of the step so far, in a training step with balance.scope = global; undefined otherwise.
+  RunningLoads::Sums running_loads(BalanceScope scope, const MixtureId& id, RunningLoads::Of of) const {
+    if (scope != BalanceScope::global) return {};
+    require(batch.running_loads, "a training step with balance.scope = global has no sums of loads");
+    return batch.running_loads->at(id, of, batch.pass);
+  }
 };
 
 /// Half of a block: attention or FFN, the part between a norm and a residual connection.
@@ -43,6 +53,9 @@ class Sublayer {
   /// Computes y from x, both [rows, hidden] in the layout between matrices (see TokenLayout). Collective over the ranks
   /// that share the layer.
   virtual Result forward(Tape& tape, const Pass& pass, const Variable& x) const = 0;
+  /// Continues with the values of another training stage, see Transformer::set_stage(). A sub-layer that keeps a value
+  /// of a key that a stage may change must replace it.
+  virtual void set_stage(const ModelConfig&) {}
   /// Returns the description of the choices of its router; null if the sub-layer has no router.
   virtual const Mixture* mixture() const { return nullptr; }
   /// Returns its router; null if it has none.

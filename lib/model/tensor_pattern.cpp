@@ -38,6 +38,25 @@ std::vector<TensorPattern> tensor_patterns(const std::vector<std::string>& texts
   return {texts.begin(), texts.end()};
 }
 
+std::vector<TensorPattern> whole_tensor_patterns(const char* key, const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    const std::size_t open = text.rfind('['), colon = text.rfind(':');
+    const bool rows = open != std::string::npos && colon != std::string::npos && colon > open;
+    require_usage(!rows, "{}: '{}' names rows of a tensor: name whole tensors", key, text);
+  }
+  return tensor_patterns(texts);
+}
+
+bool matches_any(const std::vector<TensorPattern>& patterns, const std::string& name) {
+  return std::ranges::any_of(patterns, [&](const TensorPattern& pattern) { return pattern.matches(name); });
+}
+
+std::string text_of(const std::vector<TensorPattern>& patterns) {
+  std::string texts;
+  for (const TensorPattern& pattern : patterns) texts += (texts.empty() ? "" : ", ") + pattern.text();
+  return texts;
+}
+
 namespace {
 
 /// Returns the union of ranges as ascending, disjoint ranges.

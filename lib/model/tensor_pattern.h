@@ -9,10 +9,10 @@
 
 namespace lyceum {
 
-/// A pattern of optim.train_only: it names logical tensors, and optionally a range of their rows (the first axis).
-/// Names are matched as by fnmatch(3): in "model/layers/*/mlp/gate/weight" * stands for any characters, slashes
-/// included, ? for one, [0-9] for one of a set. A range of rows may follow in brackets, counted from 0, without the
-/// last: "[8:12]" are the rows 8 to 11, "[8:]" all from 8 on, "[:8]" the first 8.
+/// A pattern of optim.train_only and similar keys: it names logical tensors, and optionally a range of their rows (the
+/// first axis). Names are matched as by fnmatch(3): in "model/layers/*/mlp/gate/weight" * stands for any characters,
+/// slashes included, ? for one, [0-9] for one of a set. A range of rows may follow in brackets, counted from 0, without
+/// the last: "[8:12]" are the rows 8 to 11, "[8:]" all from 8 on, "[:8]" the first 8.
 class TensorPattern {
  public:
   /// Throws a usage Error if the brackets at the end do not contain a range of rows.
@@ -30,6 +30,13 @@ class TensorPattern {
 };
 /// Parses several patterns. Throws as the constructor does.
 std::vector<TensorPattern> tensor_patterns(const std::vector<std::string>& texts);
+/// Parses the patterns of a key that names whole tensors. Throws a usage Error if one contains a range of rows. `key`:
+/// for the message.
+std::vector<TensorPattern> whole_tensor_patterns(const char* key, const std::vector<std::string>& texts);
+/// True if one of the patterns matches the name of a logical tensor, whatever the rows.
+bool matches_any(const std::vector<TensorPattern>& patterns, const std::string& name);
+/// Returns the texts of patterns, separated by commas.
+std::string text_of(const std::vector<TensorPattern>& patterns);
 
 /// True if the patterns name rows of any logical tensor of which the parameter holds a slice, even if these rows are on
 /// another rank.

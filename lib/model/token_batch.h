@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "model/layer_sums.h"
 #include "model/routing/mixture.h"
+#include "model/routing/running_loads.h"
 #include "parallel/tensor/token_layout.h"
 
 namespace lyceum {
@@ -47,6 +49,12 @@ struct TokenBatch {
   /// f64 [1]: number of FFN experts that a token chooses in this step, at most Mixture::k. If undefined, it is
   /// Mixture::k.
   Tensor choices = {};
+  /// Index of this pass among those of its step, and the sums of loads of these passes, which outlive the batch; null
+  /// unless balance.scope = global.
+  std::int64_t pass = 0;
+  const RunningLoads* running_loads = nullptr;
+  const LayerSums* layer_sums = nullptr;  // if not null, the pass adds its measurements to these
+  Tensor attention_logits = {};           // if defined, attention raises these, see AttentionLogits::largest()
   /// Accumulator type [sequences · seq_len]; if defined, the last stage writes the cross-entropy of each token to it.
   Tensor token_losses = {};
   std::vector<ChosenExperts>* chosen = nullptr;  // if not null, each router appends its choices

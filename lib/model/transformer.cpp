@@ -7,8 +7,10 @@
 #include "autograd/sum.h"
 #include "core/copy.h"
 #include "kernels/elementwise.h"
+#include "kernels/measures.h"
 #include "kernels/rope.h"
 #include "kernels/sum_columns.h"
+#include "model/adapters.h"
 #include "model/routing/router.h"
 #include "model/sublayer_spec.h"
 #include "model/tensor_pattern.h"
@@ -73,6 +75,11 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
 void Transformer::set_stage(const Config& config) {
   config_ = config;
   make_positions();
+  const auto set_stage_of = [&](const Block& block) {
+    for (Sublayer* sublayer : {block.attention.get(), block.ffn.get()}) sublayer->set_stage(config.model);
+  };
+  for (const Block& block : blocks_) set_stage_of(block);
+  for (const Module& module : modules_) set_stage_of(module.block);
 }
 
 void Transformer::make_positions() {
@@ -124,6 +131,7 @@ Transformer::Block Transformer::make_block(std::int64_t layer, const BlockUnits&
 }
 
 void Transformer::freeze() {
+  if (config_.optim.lora_rank > 0) return adapt();
   if (config_.optim.train_only.empty()) return;
   const std::vector<TensorPattern> patterns = tensor_patterns(config_.optim.train_only);
   for (ParameterUnit* unit : std::exchange(units_, {})) {
@@ -139,6 +147,20 @@ void Transformer::freeze() {
     }
     if (!unit->parameters().empty()) units_.push_back(unit);
     if (!frozen->parameters().empty()) keep_unit(std::move(frozen));
+  }
+}
+
+void Transformer::adapt() {
+  const Adapters adapters(config_.optim, *mesh_);
+  for (ParameterUnit* unit : std::exchange(units_, {})) {
+    if (!unit->trained()) {
+      units_.push_back(unit);
+      continue;
+    }
+    Adapters::Units divided = adapters.divide(*unit);
+    if (!divided.frozen->parameters().empty()) keep_unit(std::move(divided.frozen));
+    if (!divided.adapted->parameters().empty()) keep_unit(std::move(divided.adapted));
+    for (auto& factors : divided.factors) keep_unit(std::move(factors));
   }
 }
 
@@ -278,19 +300,31 @@ Variable Transformer::blocks(Tape& tape, Pass pass, Variable x, Losses& losses, 
       return run_block(inner, pass, block, input);
     };
     x = run_recomputable(tape, block.layer, run, x, losses);
+    if (pass.batch.layer_sums) measure(*pass.batch.layer_sums, block.layer, x.value);
   }
   return x;
 }
 
-Variable Transformer::cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x,
-                                    const TokenBatch& batch) const {
+void Transformer::measure(const LayerSums& sums, std::int64_t layer, const Tensor& y) const {
+  const Tensor rows = Tensor::empty(stream_, DType::f64, {y.shape()[0]});
+  dispatch_float(y.dtype(), [&]<class T>() {
+    launch(stream_, AddSquares<T>{.x = y.matrix<const T>(),
+                                  .rows = rows.span<double>(),
+                                  .y = sums.squares.slice(layer, 1).span<double>()});
+  });
+}
+
+std::array<Variable, 2> Transformer::run_head(Tape& tape, const TokenLayout& layout, const Variable& x,
+                                              const TokenBatch& batch, bool z) const {
   const LinearCrossEntropy loss{.weight = head_,
                                 .targets = batch.targets,
                                 .chunk = config_.model.loss_chunk,
                                 .group = &mesh_->tensor,
                                 .words = words_,
                                 .vocab = config_.model.vocab,
-                                .losses = batch.token_losses};
+                                .z = z,
+                                .losses = batch.token_losses,
+                                .largest_logit = batch.layer_sums ? batch.layer_sums->largest_logit : Tensor()};
   return tape.apply(loss, layout.to_matrix(tape, x));
 }
 
@@ -322,7 +356,10 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const TokenBatch
     return result;
   }
   const Variable normed = tape.apply(norm(pass.layout, final_norm_), y);
-  result.losses.cross_entropy = cross_entropy(tape, pass.layout, normed, batch);
+  const bool has_z = config_.model.z_loss > 0 && batch.training();
+  const auto [cross_entropy, z] = run_head(tape, pass.layout, normed, batch, has_z);
+  result.losses.cross_entropy = cross_entropy;
+  if (has_z) result.losses.layers.push_back({config_.model.layers - 1, {LossKind::head_z, z}});
   if (batch.training()) run_modules(tape, pass, normed, result.losses);
   return result;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -34,15 +35,16 @@ class Transformer {
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
-  /// Continues with the batch and the rotary positions of another training stage. The configurations of both stages may
-  /// differ only in keys that a stage may set (config/training_stages.h). Call between steps.
+  /// Continues with the batch, the rotary positions and the scale of scores of another training stage. The
+  /// configurations of both stages may differ only in keys that a stage may set (config/training_stages.h). Call
+  /// between steps.
   void set_stage(const Config& config);
 
   /// Writes the initial values of all parameters, which depend on the seed and the logical tensors only. Every unit
   /// must have memory for all its values; in training, use Zero::initialize() instead.
   void initialize(std::uint64_t seed);
 
-  /// The losses of one pass, scalars in accumulator precision, as sums: divide cross-entropies by the tokens and the
+  /// The losses of one pass, scalars in accumulator precision, as sums: divide those of the head by the tokens and the
   /// others by the sequences of the global batch to get means. All ranks of a tensor group work on the same batch and
   /// get the same values.
   struct Losses {
@@ -51,8 +53,9 @@ class Transformer {
       std::int64_t layer;
       Loss loss;
     };
-    /// Losses of the blocks, in forward order. In a training pass, those of the modules' blocks and of the modules
-    /// (LossKind::mtp, a sum over tokens without its factor, see module_weight()) follow.
+    /// Losses of the blocks, in forward order. In a training pass, the z-loss of the head (LossKind::head_z) and those
+    /// of the modules' blocks and of the modules (LossKind::mtp) follow. The two kinds are sums over tokens without
+    /// their factors, which are model.z_loss and module_weight().
     std::vector<OfLayer> layers;
   };
   /// Runs the whole model. Throws an Error if this is not the last stage or if the first stage is missing.
@@ -132,6 +135,8 @@ class Transformer {
   /// Moves the parameters of which optim.train_only names no rows to frozen units. In the others, marks the elements of
   /// unnamed rows as frozen (Parameter::frozen). Does nothing if optim.train_only is empty.
   void freeze();
+  /// Moves all trained parameters to frozen or adapted units, and adds the units of adapters. For optim.lora_rank > 0.
+  void adapt();
   // Adds the units of a block. `unit_layer`: their ParameterUnit::layer().
   BlockUnits add_block_units(std::int64_t layer, std::int64_t unit_layer);
   // Makes a block: adds its norms and sub-layers to the units, and further units for its experts.
@@ -150,8 +155,12 @@ class Transformer {
   Variable run_recomputable(Tape& tape, std::int64_t layer, BlockRun run, const Variable& x, Losses& losses) const;
   /// `caches`: one per block, or empty.
   Variable blocks(Tape& tape, Pass pass, Variable x, Losses& losses, std::span<KeyValueCache> caches = {}) const;
-  // Runs the head on x, the result of a final norm.
-  Variable cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x, const TokenBatch& batch) const;
+  // Adds the squares of a block's output y [rows, hidden] to `sums`.
+  void measure(const LayerSums& sums, std::int64_t layer, const Tensor& y) const;
+  // Runs the head on x, the result of a final norm. Returns the cross-entropy and, if `z`, the sum of the squared
+  // log-sum-exp of the logits, or else an undefined Variable.
+  std::array<Variable, 2> run_head(Tape& tape, const TokenLayout& layout, const Variable& x, const TokenBatch& batch,
+                                   bool z) const;
   // Returns the input of a module's block. x: h_{k−1}. The batch of the pass has the shifted tokens.
   Variable join_embeddings(Tape& tape, const Pass& pass, const Module& module, const Variable& x) const;
   // Runs all modules. x: the result of the model's final norm.

@@ -13,7 +13,7 @@ class AdamWRule final : public UpdateRule {
   explicit AdamWRule(const UpdateRuleInput& input) : tables_(input), rates_(input.stream, input.config) {}
 
   void prepare(double lr, std::int64_t n) const override { rates_.upload(lr, n); }
-  void launch(const Launch& launch) const override { tables_.update(rates_.adamw(), launch); }
+  void launch(const Launch& launch) const override { tables_.update(rates_.adamw(), rates_.update(), launch); }
   void check_digests(bool renew) const override { tables_.check_digests(renew); }
   std::optional<Damage> damage() const override { return tables_.damage(); }
 

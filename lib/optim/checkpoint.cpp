@@ -1,6 +1,7 @@
 #include "optim/checkpoint.h"
 
 #include <algorithm>
+#include <span>
 
 #include "io/checkpoint/unit_tensors.h"
 #include "kernels/tensor_kernels.h"
@@ -28,7 +29,22 @@ bool has_state(const CheckpointReader& reader, WeightRule rule, std::string_view
   fail(ExitCode::bad_input, "{}: no tensor {}: was it written by another model?", reader.directory().string(), name);
 }
 
+/// True if a unit has adapters that the checkpoint does not have.
+bool lacks_adapters(const CheckpointReader& reader, const ParameterUnit& unit) {
+  const std::string& some = unit.parameters().front()->slices.front().name;
+  return is_adapter(some) && !reader.has_adapters();
+}
+
 }  // namespace
+
+void draw_missing_adapters(const Optimizer& optimizer, const CheckpointReader& reader, std::uint64_t seed) {
+  for (const UpdatedShare& updated : optimizer.updated()) {
+    const UnitShare& share = updated.share;
+    if (lacks_adapters(reader, *share.unit)) {
+      share.unit->initialize(optimizer.stream(), seed, share.updated.first, updated.master);
+    }
+  }
+}
 
 std::vector<CheckpointSlice> checkpoint_slices(const Optimizer& optimizer) {
   std::vector<CheckpointSlice> slices;
@@ -45,7 +61,9 @@ std::vector<CheckpointSlice> checkpoint_slices(const Optimizer& optimizer) {
     for (const UpdatedShare::Part& part : updated.parts) {
       const auto names = states_of(part.rule);
       for (std::size_t s = 0; s < names.size(); ++s) {
+        const std::size_t before = slices.size();
         append(updated.share, state_prefix(names[s]), part.range, part.states[s]);
+        for (CheckpointSlice& slice : std::span(slices).subspan(before)) slice.type = part.states[s].dtype();
       }
     }
   }
@@ -58,7 +76,9 @@ void load_checkpoint(Optimizer& optimizer, const CheckpointReader& reader, const
   const bool has_states = reader.has_optimizer_state();
   for (const UpdatedShare& updated : optimizer.updated()) {
     const UnitShare& share = updated.share;
-    read_range(reader, stream, *share.unit, "", share.updated, updated.master, read_files);
+    if (!lacks_adapters(reader, *share.unit)) {
+      read_range(reader, stream, *share.unit, "", share.updated, updated.master, read_files);
+    }
     for (const UpdatedShare::Part& part : updated.parts) {
       const auto names = states_of(part.rule);
       for (std::size_t s = 0; s < names.size(); ++s) {

@@ -13,17 +13,22 @@
 namespace lyceum {
 
 /// Returns this rank's contribution to a checkpoint: the master weights, states and averages that it owns, and its
-/// slices of frozen units and buffers. Local. Together, the slices of all ranks cover every tensor of the model once.
-/// Units that duplicate those of another pipeline stage (ParameterUnit::twin()) are left out. The slices are views of
-/// the optimizer's memory, on its device, and refer to its stream: write or copy them before the next update, and keep
-/// `optimizer` until then.
+/// slices of frozen units and buffers. States have their type (optim.moments) in the checkpoint, all else f32. Local.
+/// Together, the slices of all ranks cover every tensor of the model once. Units that duplicate those of another
+/// pipeline stage (ParameterUnit::twin()) are left out. The slices are views of the optimizer's memory, on its device,
+/// and refer to its stream: write or copy them before the next update, and keep `optimizer` until then.
 std::vector<CheckpointSlice> checkpoint_slices(const Optimizer& optimizer);
 
+/// Sets the masters of adapters to their initial values if the checkpoint has no adapters, which load_checkpoint() then
+/// keeps. Local.
+void draw_missing_adapters(const Optimizer& optimizer, const CheckpointReader& reader, std::uint64_t seed);
+
 /// Loads the masters, states and weights of this rank's shares from a checkpoint, and renews the digests. Local, unless
-/// `read_files` is collective: it is called with each function that reads files, and must run it. States are set to
-/// zero if the checkpoint has none, or has only those of another rule for a tensor, and those of frozen elements in any
-/// case. An average that the checkpoint does not have starts from the weights. Throws a bad_input Error if tensors are
-/// missing or have other shapes.
+/// `read_files` is collective: it is called with each function that reads files, and must run it. States of
+/// another type than the optimizer's are rounded to nearest or widened. They are set to zero if the checkpoint has
+/// none, or has only those of another rule for a tensor, and those of frozen elements in any case. An average that the
+/// checkpoint does not have starts from the weights. Adapters keep their values if the checkpoint has none. Throws a
+/// bad_input Error if tensors are missing or have other shapes.
 ///
 /// Before the call, no transfer of weights may be in flight (Zero::await_values()). After it, the caller sends the new
 /// weights to other copies (Zero::values_changed()) and restores the number of updates (Optimizer::set_updates()).

@@ -149,7 +149,7 @@ void MuonExchange::run_round(const Round& round, std::span<const StepVerdict> ve
     launch(stream_, MoveBoxes<T>{rows_of<MovedBox>(boxes.table), boxes.blocks, from.span<const T>(), to.span<T>()});
   };
   const bool exchanges = group_.size() > 1 && !sharing_.gathers();
-  const Tensor matrices = buffer(plan.elements);
+  const Tensor matrices = Tensor::zeros(stream_, type_, {plan.elements});
   pack(round.own, matrices);
   if (exchanges) {
     const Tensor parts = buffer(sum(plan.sent));
@@ -157,7 +157,7 @@ void MuonExchange::run_round(const Round& round, std::span<const StepVerdict> ve
     move(round.received, exchange(parts, plan.sent, plan.received), matrices);
   }
   for (const auto& [rows, cols, count, first] : plan.batches) {
-    orthogonalize(stream_, matrices.slice(first, count * rows * cols), count, rows, cols);
+    orthogonalize(stream_, matrices.slice(first, count * rows * row_stride(cols)), count, rows, cols);
   }
   unpack(round.own, matrices);
   if (exchanges) {

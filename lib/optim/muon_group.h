@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "autograd/parameter.h"
@@ -7,6 +8,10 @@
 #include "parallel/comm/mesh.h"
 
 namespace lyceum {
+
+/// The groups of units with matrices that Muon may update: all but that of factors of adapters.
+inline constexpr std::array muon_groups{ParameterUnit::Group::dense, ParameterUnit::Group::replicated,
+                                        ParameterUnit::Group::expert};
 
 /// The ranks of a pipeline stage that hold parts of the units of one group (ParameterUnit::Group), as one of them.
 struct MuonGroup {

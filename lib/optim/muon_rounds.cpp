@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "optim/newton_schulz.h"
 #include "parallel/data/flat_range.h"
 
 namespace lyceum {
@@ -26,12 +27,15 @@ namespace {
 
 std::int64_t bytes(DType type) { return static_cast<std::int64_t>(size_of(type)); }
 
+/// Returns the elements of a matrix in a buffer of matrices.
+std::int64_t buffered_elements(const MatrixSlice& matrix) { return matrix.rows * row_stride(matrix.cols); }
+
 /// Returns an upper bound of the bytes that a matrix needs on its owner in a round.
 std::int64_t bytes_on_owner(const MatrixSlice& matrix, const MatrixSharing& sharing, DType type) {
   std::int64_t messages = 1;  // received in step 1, or returned in step 3
   if (sharing.ranks() > 1 && !sharing.sharded) messages = sharing.gathers() ? sharing.ranks() : sharing.copies;
   if (sharing.ranks() == 1) messages = 0;
-  return matrix.elements() * bytes(type) * (1 + messages) +
+  return buffered_elements(matrix) * bytes(type) * (1 + messages) +
          product_bytes({.rows = matrix.rows, .cols = matrix.cols, .count = 1, .first = 0}, type);
 }
 
@@ -71,7 +75,7 @@ std::int64_t add_matrix(const MatrixSlice& matrix, std::vector<MuonRound::Batch>
     batches.push_back({.rows = matrix.rows, .cols = matrix.cols, .count = 0, .first = elements});
   }
   ++batches.back().count;
-  return std::exchange(elements, elements + matrix.elements());
+  return std::exchange(elements, elements + buffered_elements(matrix));
 }
 
 double factor_of(const MatrixSlice& matrix) {
@@ -91,7 +95,7 @@ class RoundBuilder {
     for (const std::size_t m : matrices_) {
       if (owners_[m] == layout_.rank) place_[m] = add_matrix(shape(m), round_.batches, round_.elements);
     }
-    for (const auto& [m, first] : place_) add_to_shares(m, first, shape(m).cols, round_.own);
+    for (const auto& [m, first] : place_) add_to_shares(m, first, round_.own);
     std::int64_t sent = 0, received = 0, returned = 0, taken = 0;
     for (int rank = 0; rank < layout_.sharing.ranks(); ++rank) {
       const auto r = static_cast<std::size_t>(rank);
@@ -116,7 +120,8 @@ class RoundBuilder {
   const MatrixSlice& shape(std::size_t m) const { return layout_.slices.front()[m]; }
 
   /// Appends this rank's parts of matrix `m` in the buffer in which the whole matrix begins at `first`.
-  void add_to_shares(std::size_t m, std::int64_t first, std::int64_t stride, std::vector<ShareBox>& boxes) const {
+  void add_to_shares(std::size_t m, std::int64_t first, std::vector<ShareBox>& boxes) const {
+    const std::int64_t stride = row_stride(shape(m).cols);
     for (const HeldRows& held : layout_.held_by(layout_.rank, m)) {
       boxes.push_back({.unit = layout_.unit_of[m],
                        .held = held,
@@ -147,14 +152,14 @@ class RoundBuilder {
     const std::int64_t begin = at;
     for (const std::size_t m : matrices_) {
       if (owners_[m] != layout_.rank) continue;
-      const std::int64_t cols = shape(m).cols;
+      const std::int64_t stride = row_stride(shape(m).cols);
       for (const HeldRows& held : layout_.held_by(holder, m)) {
         const std::int64_t packed = std::exchange(at, at + held.rows * held.cols);
-        const std::int64_t inside = place_.at(m) + held.row * cols + held.col;
+        const std::int64_t inside = place_.at(m) + held.row * stride + held.col;
         boxes.push_back({.from = back ? inside : packed,
-                         .from_stride = back ? cols : held.cols,
+                         .from_stride = back ? stride : held.cols,
                          .to = back ? packed : inside,
-                         .to_stride = back ? held.cols : cols,
+                         .to_stride = back ? held.cols : stride,
                          .rows = held.rows,
                          .cols = held.cols,
                          .first_block = 0});
@@ -168,8 +173,8 @@ class RoundBuilder {
     const std::int64_t begin = at;
     for (const std::size_t m : matrices_) {
       if (owners_[m] != owner) continue;
-      const std::int64_t first = std::exchange(at, at + shape(m).elements());
-      if (owner != layout_.rank) add_to_shares(m, first, shape(m).cols, round_.taken_boxes);
+      const std::int64_t first = std::exchange(at, at + buffered_elements(shape(m)));
+      if (owner != layout_.rank) add_to_shares(m, first, round_.taken_boxes);
     }
     return at - begin;
   }
@@ -194,7 +199,7 @@ std::vector<MuonRound> muon_rounds(const MuonLayout& layout, std::span<const int
 
 std::int64_t product_bytes(const MuonRound::Batch& batch, DType type) {
   const std::int64_t sums = bytes(accumulator_of(type)), k = std::min(batch.rows, batch.cols);
-  return batch.count * (batch.rows * batch.cols * sums + k * k * (bytes(type) + sums));
+  return batch.count * (batch.rows * row_stride(batch.cols) * sums + k * row_stride(k) * (bytes(type) + sums));
 }
 
 namespace {
@@ -240,8 +245,8 @@ MuonLoad muon_load(const MuonLayout& layout, std::span<const int> owners, DType 
         load.flops += newton_schulz_flops(slice.rows, slice.cols);
       }
       if (sharing.gathers()) {
-        taken += slice.elements();
-        load.gathered += own ? static_cast<double>(slice.elements()) : 0;
+        taken += buffered_elements(slice);
+        load.gathered += own ? static_cast<double>(buffered_elements(slice)) : 0;
       } else if (own) {
         received += slice.elements() - held;
         returned += (sharing.sharded ? 1 : sharing.copies) * slice.elements() - held;

@@ -5,9 +5,9 @@
 #include "core/profile_scope.h"
 #include "kernels/muon.h"
 #include "optim/muon_exchange.h"
+#include "optim/muon_group.h"
 #include "optim/step_rates.h"
 #include "optim/update_tables.h"
-#include "parallel/data/copies.h"
 
 namespace lyceum {
 
@@ -19,25 +19,26 @@ class MuonRule final : public UpdateRule {
       : stream_(input.stream), momentum_(input.config.momentum), tables_(input), rates_(input.stream, input.config) {
     const RuleAssignment rules(input.config);
     std::vector<double> loads(static_cast<std::size_t>(input.mesh.data_tensor.size()));
-    for (const ParameterUnit::Group group : parameter_groups) {
+    for (const ParameterUnit::Group group : muon_groups) {
       exchanges_.emplace_back(input.stream, input.mesh, input.shares, rules, group, loads);
     }
   }
 
   void prepare(double lr, std::int64_t n) const override { rates_.upload(lr, n); }
   void launch(const Launch& launch) const override {
-    tables_.update_momentum(momentum_, launch.verdict);
+    tables_.update_momentum(momentum_, rates_.update(), launch.verdict);
     {
       const ProfileScope timed(profile_of(stream_), "orthogonalize");
       for (const MuonExchange& exchange : exchanges_) exchange.run(launch.verdict);
     }
-    tables_.update(AdamWOrMuon{.first = rates_.adamw(), .second = {.numbers = rates_.numbers()}}, launch);
+    tables_.update(AdamWOrMuon{.first = rates_.adamw(), .second = {.numbers = rates_.numbers()}}, rates_.update(),
+                   launch);
   }
   void check_digests(bool renew) const override { tables_.check_digests(renew); }
   std::optional<Damage> damage() const override { return tables_.damage(); }
   ProcessGroup::Traffic traffic(ParameterUnit::Group group) const override {
-    for (std::size_t g = 0; g < parameter_groups.size(); ++g) {
-      if (parameter_groups[g] == group) return exchanges_[g].traffic();
+    for (std::size_t g = 0; g < muon_groups.size(); ++g) {
+      if (muon_groups[g] == group) return exchanges_[g].traffic();
     }
     return {};
   }
@@ -47,7 +48,7 @@ class MuonRule final : public UpdateRule {
   double momentum_;
   UpdateTables tables_;
   StepRates rates_;
-  std::vector<MuonExchange> exchanges_;  // one per element of parameter_groups
+  std::vector<MuonExchange> exchanges_;  // one per element of muon_groups
 };
 
 }  // namespace

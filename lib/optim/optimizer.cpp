@@ -40,13 +40,16 @@ std::vector<UpdatedShare> with_states(const OptimConfig& config, const Stream& s
   for (const UnitShare& share : shares) {
     const DType type = share.gradients.dtype();
     const auto flat = [&](std::int64_t count) { return Tensor::zeros(stream, type, {count}, MemoryKind::optimizer); };
+    const DType state = state_type(config, type);
     const std::vector<RuleRange> ranges = rule_ranges(update_ranges(rules, *share.unit), share.updated);
     UpdatedShare one{.share = share,
                      .master = share.values.dtype() == type ? share.values : flat(share.updated.count),
                      .states = {},
                      .parts = {}};
     if (config.ema > 0) one.average = flat(share.updated.count);
-    for (std::size_t s = 0; s < UpdateTables::states; ++s) one.states.push_back(flat(elements_with_state(ranges, s)));
+    for (std::size_t s = 0; s < UpdateTables::states; ++s) {
+      one.states.push_back(Tensor::zeros(stream, state, {elements_with_state(ranges, s)}, MemoryKind::optimizer));
+    }
     one.parts = parts_of(ranges, one.states);
     updated.push_back(std::move(one));
   }
@@ -56,24 +59,30 @@ std::vector<UpdatedShare> with_states(const OptimConfig& config, const Stream& s
 }  // namespace
 
 Optimizer::Optimizer(const OptimConfig& config, const Mesh& mesh, Stream stream, std::vector<UnitShare> shares,
-                     bool watched)
+                     const OptimizerOptions& options)
     : config_(config),
       stream_(std::move(stream)),
       shares_(shares_where(shares, true)),
       untrained_(shares_where(shares, false)),
       updated_(with_states(config, stream_, shares_)),
       frozen_elements_(updated_),
-      watched_(watched),
-      rule_(make_update_rule(
-          {.config = config, .mesh = mesh, .stream = stream_, .shares = updated_, .watched = watched})) {
+      watched_(options.watched),
+      rule_(make_update_rule({.config = config,
+                              .mesh = mesh,
+                              .stream = stream_,
+                              .shares = updated_,
+                              .watched = options.watched,
+                              .seed = options.seed})) {
   renew_digests();
 }
 
-void Optimizer::update(std::span<const StepVerdict> verdict, const NormSums& norms, const Tensor& sums) const {
+void Optimizer::update(std::span<const StepVerdict> verdict, const NormSums& norms, const Tensor& sums,
+                       std::span<const double> head_factors) const {
   rule_->launch({.verdict = verdict,
                  .weight_offsets = norms.offsets(0),
                  .update_offsets = norms.offsets(1),
-                 .sums = sums.span<double>()});
+                 .sums = sums.span<double>(),
+                 .head_factors = head_factors});
   for (const UpdatedShare& updated : updated_) {
     if (!updated.average.defined()) continue;
     dispatch_accumulator(updated.master.dtype(), [&]<class A>() {
@@ -102,7 +111,7 @@ std::vector<std::uint64_t> Optimizer::frozen_digests() const {
   std::vector<std::uint64_t> digests;
   if (!watched_) return digests;
   for (const UnitShare& share : untrained_) {
-    const bool frozen = share.unit->role() == ParameterUnit::Role::frozen;
+    const bool frozen = share.unit->role() != ParameterUnit::Role::buffer;
     digests.push_back(frozen ? digest_of(stream_, share.values) : 0);
   }
   return digests;

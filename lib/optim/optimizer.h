@@ -14,16 +14,22 @@
 
 namespace lyceum {
 
+struct OptimizerOptions {
+  /// Keep digests of the memory, with which Optimizer::damage_seen_by_updates() and find_damage() detect changes that
+  /// were not made by updates.
+  bool watched = false;
+  std::uint64_t seed = 0;  // run.seed, for the rounding of states (optim.moments = bf16)
+};
+
 /// Updates this rank's shares of parameter units. Owns the master weights and the states of the update rule, and counts
 /// updates. All functions are local, except the constructor and update(). optim/checkpoint.h saves and loads the
 /// weights and states.
 class Optimizer {
  public:
   /// `shares`: the shares of all units of the model, including units that are not trained; the units and the mesh must
-  /// outlive the object. `watched`: keep digests of the memory, with which damage_seen_by_updates() and find_damage()
-  /// detect changes that were not made by updates. Collective over the ranks of a pipeline stage.
+  /// outlive the object. Collective over the ranks of a pipeline stage.
   Optimizer(const OptimConfig& config, const Mesh& mesh, Stream stream, std::vector<UnitShare> shares,
-            bool watched = false);
+            const OptimizerOptions& options = {});
 
   /// Uploads the learning rate and bias corrections of the next update. Call before update(), and after launching
   /// everything that reads the values of the previous update.
@@ -33,9 +39,10 @@ class Optimizer {
   /// Launches one update, which does nothing to weights, states and averages if `verdict` says to skip it. Writes the
   /// sums of squares of the weights and of the update to columns 0 and 1 of `sums`, see NormSums. Gradients may be
   /// overwritten if the update is not skipped. The host does not wait, except for other ranks with Muon. The launch of
-  /// a single rank may be recorded in a graph and repeated with other gradients. Collective over the ranks of a
-  /// pipeline stage.
-  void update(std::span<const StepVerdict> verdict, const NormSums& norms, const Tensor& sums) const;
+  /// a single rank may be recorded in a graph and repeated with other gradients. `head_factors`: see
+  /// UpdateRule::Launch; averages follow the scaled weights. Collective over the ranks of a pipeline stage.
+  void update(std::span<const StepVerdict> verdict, const NormSums& norms, const Tensor& sums,
+              std::span<const double> head_factors = {}) const;
   /// Returns the bytes that this rank has sent for updates of units of one group; see UpdateRule::traffic().
   ProcessGroup::Traffic traffic(ParameterUnit::Group group) const { return rule_->traffic(group); }
   /// Counts an update. Call if the launched update was not skipped.

@@ -7,25 +7,29 @@
 
 namespace lyceum {
 
-StepEnd::StepEnd(const Mesh& mesh, const Optimizer& optimizer, const StepNumbers& numbers, int layers, double clip_norm)
+StepEnd::StepEnd(const Mesh& mesh, const Optimizer& optimizer, const StepNumbers& numbers, int layers, double clip_norm,
+                 const QkClip* qk_clip)
     : mesh_(mesh),
       optimizer_(optimizer),
       numbers_(numbers),
       clip_norm_(clip_norm),
+      qk_clip_(qk_clip),
       gradient_norm_(optimizer.stream(), mesh, optimizer.shares(), layers),
       weight_norms_(optimizer.stream(), mesh, optimizer.shares(), layers, weight_norm_columns) {}
 
 Tensor StepEnd::update() const {
   optimizer_.clear_frozen_gradients();
-  gradient_norm_.launch(numbers_.own().norm());
+  gradient_norm_.launch(numbers_.own().norm(), numbers_.layer_gradient_norms());
   agree();
   launch(optimizer_.stream(), JudgeStep{.norm = numbers_.agreed().norm(),
                                         .loss = numbers_.agreed().cross_entropy(),
                                         .loss_weight = numbers_.loss_weight(),
+                                        .limits = numbers_.limits(),
                                         .clip = clip_norm_,
                                         .verdict = numbers_.verdict()});
   Tensor squares = weight_norms_.zeros();
-  optimizer_.update(numbers_.verdict(), weight_norms_, squares);
+  optimizer_.update(numbers_.verdict(), weight_norms_, squares,
+                    qk_clip_ ? qk_clip_->factors() : std::span<const double>());
   return squares;
 }
 

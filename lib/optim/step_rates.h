@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "config/optim.h"
@@ -22,10 +23,13 @@ class StepRates {
     const auto power = static_cast<double>(n);
     const AdamW::Numbers known{.lr = lr,
                                .rate = lr / (1 - std::pow(config_.beta1, power)),
-                               .inverse_bias2 = 1 / (1 - std::pow(config_.beta2, power))};
+                               .inverse_bias2 = 1 / (1 - std::pow(config_.beta2, power)),
+                               .update = n};
     copy_to_device(stream_, numbers_.raw(), &known, sizeof known);
   }
   std::span<const AdamW::Numbers> numbers() const { return rows_of<AdamW::Numbers>(numbers_); }
+  /// Returns [1]: the number of the update, in device memory.
+  std::span<const std::int64_t> update() const { return {&numbers().data()->update, 1}; }
   /// Returns AdamW with these numbers, which it reads when it is run.
   AdamW adamw() const {
     return {.beta1 = config_.beta1, .beta2 = config_.beta2, .eps = config_.eps, .numbers = numbers()};

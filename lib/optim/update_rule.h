@@ -14,8 +14,8 @@
 
 namespace lyceum {
 
-/// The memory of an update rule for one unit share: flat tensors over the share's updated range, in accumulator
-/// precision.
+/// The memory of an update rule for one unit share: flat tensors over the share's updated range. The states have the
+/// type state_type(), all other tensors accumulator precision.
 struct UpdatedShare {
   UnitShare share;
   Tensor master;  // weights; share.values itself if it has accumulator precision
@@ -48,6 +48,7 @@ class UpdateRule {
     std::span<const StepVerdict> verdict;                          // [1], in device memory
     std::span<const std::int64_t> weight_offsets, update_offsets;  // [shares], in device memory
     std::span<double> sums;
+    std::span<const double> head_factors;  // see QkClipFactors, in device memory; empty unless optim.qk_clip is set
   };
   /// Launches one update of all shares. The host does not wait, except for other ranks with Muon. The launch of a
   /// single rank may be recorded in a graph and repeated. Gradients may be overwritten if the update is not skipped.
@@ -77,7 +78,8 @@ struct UpdateRuleInput {
   const Mesh& mesh;
   const Stream& stream;
   std::span<const UpdatedShare> shares;
-  bool watched;  // keep digests, see UpdateRule::check_digests()
+  bool watched;        // keep digests, see UpdateRule::check_digests()
+  std::uint64_t seed;  // of the numbers that round states, see StateRounding
 };
 
 /// Makes the update of all weights that a configuration selects: AdamW, or Muon for some weights and AdamW for the
@@ -85,8 +87,9 @@ struct UpdateRuleInput {
 std::unique_ptr<UpdateRule> make_update_rule(const UpdateRuleInput& input);
 
 /// Returns the bytes of device tables that an update needs, for `shares` unit shares with `spans` update ranges (see
-/// update_ranges()) in total. Does not include the tables of Muon's exchange.
-std::int64_t update_table_bytes(std::int64_t shares, std::int64_t spans);
+/// update_ranges()) and, with optim.moments = bf16, `slices` slices (see rounded_slices()) in total. Does not include
+/// the tables of Muon's exchange.
+std::int64_t update_table_bytes(std::int64_t shares, std::int64_t spans, std::int64_t slices);
 
 /// Returns the bytes of the digests of watched shares with a total of `blocks` blocks of flat_block elements.
 std::int64_t digest_bytes(std::int64_t blocks);

@@ -17,15 +17,6 @@ constexpr std::array<std::string_view, 2> block_tensors{"model/layers/", "model/
 
 std::int64_t bytes(DType type) { return static_cast<std::int64_t>(size_of(type)); }
 
-std::vector<TensorPattern> whole_tensor_patterns(const std::vector<std::string>& texts) {
-  for (const std::string& text : texts) {
-    const std::size_t open = text.rfind('['), colon = text.rfind(':');
-    const bool rows = open != std::string::npos && colon != std::string::npos && colon > open;
-    require_usage(!rows, "optim.adamw_only: '{}' names rows of a tensor: name whole tensors", text);
-  }
-  return tensor_patterns(texts);
-}
-
 }  // namespace
 
 std::span<const std::string_view> states_of(WeightRule rule) {
@@ -33,16 +24,16 @@ std::span<const std::string_view> states_of(WeightRule rule) {
   return adamw_states;
 }
 
-RuleAssignment::RuleAssignment(const OptimConfig& optim) : muon_(optim.rule == UpdateRuleName::muon) {
-  if (muon_) adamw_only_ = whole_tensor_patterns(optim.adamw_only);
+RuleAssignment::RuleAssignment(const OptimConfig& optim)
+    : muon_(optim.rule == UpdateRuleName::muon), scales_heads_(optim.qk_clip > 0) {
+  if (muon_) adamw_only_ = whole_tensor_patterns("optim.adamw_only", optim.adamw_only);
 }
 
 WeightRule RuleAssignment::rule_of(const std::string& name, const Shape& shape) const {
   const bool matrix_of_block =
       shape.rank() == 2 && std::ranges::any_of(block_tensors, [&](auto prefix) { return name.starts_with(prefix); });
   if (!muon_ || !matrix_of_block) return WeightRule::adamw;
-  const bool named = std::ranges::any_of(adamw_only_, [&](const TensorPattern& each) { return each.matches(name); });
-  return named ? WeightRule::adamw : WeightRule::muon;
+  return matches_any(adamw_only_, name) ? WeightRule::adamw : WeightRule::muon;
 }
 
 void require_ruled_tensors(const Config& config) {
@@ -51,12 +42,38 @@ void require_ruled_tensors(const Config& config) {
   for (const ModelTensor& tensor : model_tensors(config)) {
     std::erase_if(unused, [&](const TensorPattern& pattern) { return pattern.matches(tensor.name); });
   }
-  std::string names;
-  for (const TensorPattern& pattern : unused) names += (names.empty() ? "" : ", ") + pattern.text();
   require_usage(unused.empty(),
                 "optim.adamw_only: no tensor of the model has this name: {}; docs/checkpoints.md lists the names",
-                names);
+                text_of(unused));
 }
+
+namespace {
+
+/// Divides the ranges where elements of heads begin and end.
+std::vector<UpdateRange> with_heads(std::span<const UpdateRange> ranges, const ParameterUnit& unit) {
+  std::vector<UpdateRange> divided;
+  std::int64_t begin = 0;
+  for (const UpdateRange& whole : ranges) {
+    const auto append = [&](std::int64_t end, const HeadScaling& heads) {
+      if (end > begin) divided.push_back({end, whole.decays, whole.rule, heads});
+      begin = std::max(begin, end);
+    };
+    for (std::size_t p = 0; p < unit.parameters().size(); ++p) {
+      for (const auto& [range, scaling] : unit.parameters()[p]->heads) {
+        const Range part = common({unit.first_of(p) + range.first, range.count}, {begin, whole.end - begin});
+        if (part.count == 0) continue;
+        HeadScaling heads = scaling;
+        heads.begin += unit.first_of(p);
+        append(part.first, {});
+        append(part.end(), heads);
+      }
+    }
+    append(whole.end, {});
+  }
+  return divided;
+}
+
+}  // namespace
 
 std::vector<UpdateRange> update_ranges(const RuleAssignment& rules, const ParameterUnit& unit) {
   std::vector<RuleRange> by_rule;  // of each slice, up to the next one
@@ -80,7 +97,7 @@ std::vector<UpdateRange> update_ranges(const RuleAssignment& rules, const Parame
     }
     begin = decay.end;
   }
-  return ranges;
+  return rules.scales_heads() ? with_heads(ranges, unit) : ranges;
 }
 
 std::vector<RuleRange> rule_ranges(std::span<const UpdateRange> updates, const Range& range) {
@@ -106,21 +123,27 @@ std::int64_t elements_with_state(std::span<const RuleRange> ranges, std::size_t 
   return elements;
 }
 
-std::int64_t state_bytes(WeightRule rule, DType type) {
+DType state_type(const OptimConfig& optim, DType type) {
+  return optim.moments == MomentType::bf16 ? DType::bf16 : accumulator_of(type);
+}
+
+std::int64_t state_bytes(WeightRule rule, const OptimConfig& optim, DType type) {
   const DType sums = accumulator_of(type);
-  return bytes(sums) * (std::ssize(states_of(rule)) + (type == sums ? 0 : 1));
+  return bytes(state_type(optim, type)) * std::ssize(states_of(rule)) + (type == sums ? 0 : bytes(sums));
 }
 
 std::int64_t average_bytes(const OptimConfig& optim, DType type) {
   return optim.ema > 0 ? bytes(accumulator_of(type)) : 0;
 }
 
-std::int64_t update_bytes(WeightRule rule, DType type) {
+std::int64_t update_bytes(WeightRule rule, const OptimConfig& optim, DType type) {
   const DType sums = accumulator_of(type);
-  const std::int64_t read_and_written = 1 + std::ssize(states_of(rule));  // master, states
-  const std::int64_t update = bytes(sums) * (2 * read_and_written + 1) + (type == sums ? 0 : bytes(type));
+  const std::int64_t states = bytes(state_type(optim, type));
+  // Reads gradient, master and states; writes master, states and weight.
+  const std::int64_t update =
+      3 * bytes(sums) + 2 * states * std::ssize(states_of(rule)) + (type == sums ? 0 : bytes(type));
   // The first half of a step reads and writes gradient and momentum; packing and unpacking do so once more.
-  return rule == WeightRule::muon ? update + 6 * bytes(sums) + 2 * bytes(type) : update;
+  return rule == WeightRule::muon ? update + 4 * bytes(sums) + 2 * states + 2 * bytes(type) : update;
 }
 
 }  // namespace lyceum

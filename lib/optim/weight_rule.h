@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "core/dtype.h"
 #include "core/range.h"
+#include "kernels/head_scaling.h"
 #include "model/tensor_pattern.h"
 
 namespace lyceum {
@@ -32,9 +33,11 @@ class RuleAssignment {
   WeightRule rule_of(const std::string& name, const Shape& shape) const;
   /// Returns the patterns of optim.adamw_only; none with optim.rule = adamw.
   const std::vector<TensorPattern>& adamw_only() const { return adamw_only_; }
+  /// True if updates scale the weights of heads (optim.qk_clip).
+  bool scales_heads() const { return scales_heads_; }
 
  private:
-  bool muon_;
+  bool muon_, scales_heads_;
   std::vector<TensorPattern> adamw_only_;
 };
 
@@ -42,12 +45,13 @@ class RuleAssignment {
 /// Does nothing with optim.rule = adamw. `config` must be resolved.
 void require_ruled_tensors(const Config& config);
 
-/// A range of a unit's flat memory whose elements have the same rule and weight decay. It begins at the end of the
-/// previous range (0 for the first).
+/// A range of a unit's flat memory whose elements have the same rule, weight decay and HeadScaling. It begins at the
+/// end of the previous range (0 for the first).
 struct UpdateRange {
   std::int64_t end;
   bool decays;
   WeightRule rule;
+  HeadScaling heads = {};  // elements count from the first one of the unit
   bool operator==(const UpdateRange&) const = default;
 };
 /// Returns the ranges of the whole unit in order. Neighbours differ. Frozen elements are not decayed. Padding belongs
@@ -66,14 +70,17 @@ std::vector<RuleRange> rule_ranges(std::span<const UpdateRange> updates, const R
 /// Returns the number of elements of these ranges whose rule keeps more than `state` states.
 std::int64_t elements_with_state(std::span<const RuleRange> ranges, std::size_t state);
 
+/// Returns the type of the states of weights of type `type`: bf16 with optim.moments = bf16, else accumulator
+/// precision.
+DType state_type(const OptimConfig& optim, DType type);
 /// Returns the bytes of optimizer memory per weight of type `type`: states, and a master unless the weight itself has
 /// accumulator precision.
-std::int64_t state_bytes(WeightRule rule, DType type);
+std::int64_t state_bytes(WeightRule rule, const OptimConfig& optim, DType type);
 /// Returns the bytes per weight of type `type` of the moving average of optim.ema; 0 without.
 std::int64_t average_bytes(const OptimConfig& optim, DType type);
 /// Returns the bytes that an update reads and writes per weight of type `type`: gradient, weight, master and states,
 /// without an average.
 /// Muon writes and reads the gradient once more, and exchanges it (optim/muon_rounds.h has that).
-std::int64_t update_bytes(WeightRule rule, DType type);
+std::int64_t update_bytes(WeightRule rule, const OptimConfig& optim, DType type);
 
 }  // namespace lyceum

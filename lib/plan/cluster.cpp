@@ -40,9 +40,24 @@ int fewest_together(int first, int size, int stride, int node) {
   return std::min({on_first, on_last, others ? node / stride : size});
 }
 
+/// Returns share_outside() on `expert_copies`, by counting the members of each group on each machine.
+double expert_copies_outside(const Cluster& cluster, const MeshRank& mesh_rank) {
+  std::map<std::pair<int, int>, int> members;  // by group and machine
+  for (int rank = 0; rank < mesh_rank.world; ++rank) {
+    const int pipeline = rank / mesh_rank.stage_ranks(), within = rank % mesh_rank.stage_ranks();
+    const int expert = within / mesh_rank.shape.expert_tensor % mesh_rank.shape.expert;
+    ++members[{pipeline * mesh_rank.shape.expert + expert, rank / cluster.node_ranks}];
+  }
+  const int size = mesh_rank.size(Axis::expert_copies);
+  int fewest = size;
+  for (const auto& [place, count] : members) fewest = std::min(fewest, count);
+  return static_cast<double>(size - fewest) / (size - 1);
+}
+
 /// Returns the share of a rank's peers that are on other machines, in the group of the axis that is split worst, since
 /// all ranks wait for it.
 double share_outside(const Cluster& cluster, const MeshRank& mesh_rank, Axis axis) {
+  if (axis == Axis::expert_copies) return expert_copies_outside(cluster, mesh_rank);
   const int size = mesh_rank.size(axis), stride = mesh_rank.stride(axis), node = cluster.node_ranks;
   // Groups form blocks of `block` consecutive ranks; each of the first `stride` ranks of a block begins a group. The
   // group of the first or of the last of these is split worst.

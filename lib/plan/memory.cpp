@@ -14,6 +14,7 @@
 #include "parallel/data/copies.h"
 #include "parallel/data/flat_range.h"
 #include "parallel/data/norm_sums.h"
+#include "plan/adapted.h"
 
 namespace lyceum {
 
@@ -33,6 +34,10 @@ RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::sp
   RankMemory memory{.weights = zero >= 3 ? zero_states.values : 0, .gradients = zero >= 2 ? zero_states.gradients : 0};
   if (zero >= 2) memory.passing += zero_states.gradients - zero_states.early_gradients;
   if (zero >= 3) memory.passing += zero_states.values - zero_states.early_values;
+  const AdaptedMemory adapted = adapted_memory(config, mesh_rank, units);
+  memory.weights += adapted.values;
+  memory.gradients += adapted.gradients;
+  memory.passing += adapted.values - adapted.early_values + adapted.gradients - adapted.early_gradients;
   for (const PlannedUnit& unit : units) {
     const bool cut = shared(mesh_rank, unit);
     const double whole = number(unit.size), own = cut ? number(owned_elements(unit, mesh_rank)) : whole;
@@ -43,9 +48,11 @@ RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::sp
     memory.gradients += sum * (cut && zero >= 2 ? own : whole);
     const Range updated = updated_range(unit, mesh_rank, zero);
     for (const auto& [range, rule] : rule_ranges(unit.updates, updated)) {
-      memory.optimizer += number((state_bytes(rule, type) + average_bytes(config.optim, type)) * range.count);
+      memory.optimizer +=
+          number((state_bytes(rule, config.optim, type) + average_bytes(config.optim, type)) * range.count);
       // An average is read and written, and the master is read once more.
-      memory.update_bytes += number((update_bytes(rule, type) + 3 * average_bytes(config.optim, type)) * range.count);
+      memory.update_bytes +=
+          number((update_bytes(rule, config.optim, type) + 3 * average_bytes(config.optim, type)) * range.count);
     }
     blocks += flat_blocks_of(updated.count);
   }
@@ -90,10 +97,14 @@ NormSums::Counts norm_counts(const Config& config, const MeshRank& mesh_rank, st
 
 double update_buffers(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units) {
   const NormSums::Counts counts = norm_counts(config, mesh_rank, units);
-  std::int64_t spans = 0;
-  for (const PlannedUnit& unit : units) spans += unit.trained() ? std::ssize(unit.updates) : 0;
-  return number(StepNumbers::bytes(LossTable(config)) + update_table_bytes(counts.shares, spans) +
-                StepEnd::table_bytes(counts));
+  std::int64_t spans = 0, slices = 0;
+  for (const PlannedUnit& unit : units) {
+    spans += unit.trained() ? std::ssize(unit.updates) : 0;
+    slices += unit.rounded_slices;
+  }
+  return number(StepNumbers::bytes(LossTable(config), counts.layers) +
+                update_table_bytes(counts.shares, spans, slices) + StepEnd::table_bytes(counts) +
+                (config.optim.qk_clip > 0 ? QkClip::bytes(config, mesh_rank.shape.tensor) : 0));
 }
 
 std::map<int, LayerBytes> shared_layers(const Config& config, const MeshRank& mesh_rank,
@@ -119,6 +130,10 @@ void add_end_of_step(const Config& config, const MeshRank& mesh_rank, std::span<
     end.add(mesh_rank, Axis::data, Transfer::all_reduce, sizeof(std::int64_t));
   }
   for (const auto& [axis, numbers] : StepEnd::exchanges(LossTable(config), norm_counts(config, mesh_rank, units))) {
+    end.add(mesh_rank, axis, Transfer::all_reduce, number(numbers) * sizeof(double));
+  }
+  if (config.optim.qk_clip > 0) {
+    const auto [axis, numbers] = QkClip::exchange(config, mesh_rank.shape.tensor);
     end.add(mesh_rank, axis, Transfer::all_reduce, number(numbers) * sizeof(double));
   }
   for (const Axis axis : whole_model) {

@@ -30,6 +30,7 @@ int MeshRank::size(Axis axis) const {
     case Axis::expert: return shape.expert;
     case Axis::expert_tensor: return shape.expert_tensor;
     case Axis::expert_data: return shape.expert_data(world);
+    case Axis::expert_copies: return shape.expert_data(world) * shape.expert_tensor;
     case Axis::expert_across: return shape.expert_hosts;
     case Axis::expert_within: return shape.expert_hosts > 1 ? shape.expert / shape.expert_hosts : 1;
     case Axis::pipeline_ends: return std::min(shape.pipeline, 2);

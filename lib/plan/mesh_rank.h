@@ -28,7 +28,8 @@ struct MeshRank {
   static MeshRank of(const ParallelConfig& parallel, int world, int rank);
   /// Returns the number of ranks in this rank's group on an axis.
   int size(Axis axis) const;
-  /// Returns the distance, in ranks of the world, between two adjacent members of this rank's group on an axis.
+  /// Returns the distance, in ranks of the world, between two adjacent members of this rank's group on an axis. Members
+  /// on `expert_copies` are not evenly spaced, and it returns 1.
   int stride(Axis axis) const;
   /// Returns the number of ranks per pipeline stage.
   int stage_ranks() const { return world / shape.pipeline; }

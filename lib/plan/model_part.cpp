@@ -10,8 +10,11 @@
 #include "core/allocator.h"
 #include "core/error.h"
 #include "kernels/weight_update.h"
+#include "model/attention/logits.h"
+#include "model/routing/running_loads.h"
 #include "model/transformer.h"
 #include "model/working_type.h"
+#include "optim/rounded_slices.h"
 #include "parallel/comm/ledger.h"
 #include "parallel/comm/turns.h"
 #include "parallel/pipeline/tape_stage.h"
@@ -31,14 +34,16 @@ void add(Traffic& traffic, const MeshRank& mesh_rank, const LedgerEntry& entry) 
 }
 
 /// Returns the size, role and updates of a unit, without its parameters.
-PlannedUnit planned(const RuleAssignment& rules, const ParameterUnit& unit) {
+PlannedUnit planned(const OptimConfig& optim, const RuleAssignment& rules, const ParameterUnit& unit) {
+  const bool rounds = unit.trained() && optim.moments == MomentType::bf16;
   return {.group = unit.group(),
           .layer = unit.layer(),
           .size = unit.size(),
           .twin = unit.twin(),
           .updates = update_ranges(rules, unit),
           .matrices = unit.trained() ? matrix_slices(rules, unit) : std::vector<MatrixSlice>{},
-          .role = unit.role()};
+          .role = unit.role(),
+          .rounded_slices = rounds ? std::ssize(rounded_slices(0, unit, 0)) : 0};
 }
 
 /// Runs the code of one rank of a pipeline stage without peers, and measures its memory and its traffic.
@@ -49,6 +54,7 @@ class Rehearsal {
         mesh_(Mesh::create(ProcessGroup::rehearsal(rank_in_stage(mesh_rank), mesh_rank.stage_ranks()),
                            one_stage(mesh_rank))),
         type_(working_type(config.run)),
+        optim_(config.optim),
         rules_(config.optim),
         model_(config, stream_, mesh_, type_, true, parts),
         stage_(stream_, [this](Tape& tape, int, const Variable& x) { return record(tape, x); }) {
@@ -66,6 +72,14 @@ class Rehearsal {
               .first_keys = config.data.document_mask ? numbers(DType::i32, tokens) : Tensor(),
               .step = numbers(DType::f64, 1)};
     if (config.moe.top_k_start > 0) batch_.choices = numbers(DType::f64, 1);
+    if (config.optim.qk_clip > 0) {
+      logits_.emplace(config, mesh_, stream_);
+      batch_.attention_logits = logits_->largest();
+    }
+    if (config.balance.scope == BalanceScope::global) {
+      batch_.running_loads = &running_loads_.emplace(stream_, config, model_.mixtures(), 2);
+      batch_.pass = 1;
+    }
     model_.clear_routing();
   }
 
@@ -94,7 +108,7 @@ class Rehearsal {
     model_.update_routers({&verdict, 1});
     ledger.listen({});
     part.buffers = buffers_;
-    for (const ParameterUnit* unit : model_.units()) part.units.push_back(planned(rules_, *unit));
+    for (const ParameterUnit* unit : model_.units()) part.units.push_back(planned(optim_, rules_, *unit));
     return part;
   }
 
@@ -172,9 +186,12 @@ class Rehearsal {
   RehearsalStream stream_;
   Mesh mesh_;
   DType type_;
+  const OptimConfig& optim_;
   RuleAssignment rules_;
   Transformer model_;
   TapeStage stage_;
+  std::optional<RunningLoads> running_loads_;
+  std::optional<AttentionLogits> logits_;
   TokenBatch batch_;
   double buffers_ = 0;
 };
@@ -197,7 +214,9 @@ MeshRank smallest_equivalent(const MeshRank& mesh_rank, bool experts) {
 }
 
 /// True if no pattern can treat tensors of one block in another way than those of another block.
-bool blocks_are_alike(const OptimConfig& optim) { return optim.train_only.empty() && optim.adamw_only.empty(); }
+bool blocks_are_alike(const OptimConfig& optim) {
+  return optim.train_only.empty() && optim.adamw_only.empty() && optim.lora_rank == 0;
+}
 
 }  // namespace
 

@@ -50,8 +50,8 @@ ModelPart rehearse_part(const Config& config, const MeshRank& mesh_rank, const S
 class ModelParts {
  public:
   const ModelPart& input(const Config& config, const MeshRank& mesh_rank);
-  /// Returns the block `layer`. Blocks with the same number of routed experts are equal, unless optim.train_only
-  /// or optim.adamw_only may distinguish layers.
+  /// Returns the block `layer`. Blocks with the same number of routed experts are equal, unless optim.train_only,
+  /// optim.adamw_only or optim.lora_targets may distinguish layers.
   const ModelPart& block(const Config& config, const MeshRank& mesh_rank, std::int64_t layer);
   const ModelPart& output(const Config& config, const MeshRank& mesh_rank);
 

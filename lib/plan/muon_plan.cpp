@@ -45,7 +45,7 @@ MuonPlan plan_muon(const Config& config, const MeshRank& mesh_rank, std::span<co
   std::ranges::stable_sort(units, {}, &PlannedUnit::layer);  // the order of a run, on which owners depend
   const DType type = working_type(config.run);
   std::vector<double> loads(static_cast<std::size_t>(mesh_rank.stage_ranks()));
-  for (const ParameterUnit::Group of : parameter_groups) {
+  for (const ParameterUnit::Group of : muon_groups) {
     const MuonGroup group = muon_group(mesh_rank.shape, mesh_rank.world, mesh_rank.index, of, config.parallel.zero);
     const MuonLayout layout = own_layout(group, units, of);
     const std::vector<MatrixSlice>& slices =

@@ -8,6 +8,7 @@
 #include "model/counts.h"
 #include "model/routing/expert_placements.h"
 #include "model/routing/mixture.h"
+#include "model/routing/running_loads.h"
 #include "parallel/data/copies.h"
 #include "parallel/data/flat_range.h"
 #include "plan/muon_plan.h"
@@ -255,6 +256,17 @@ double peak_of_passes(const PlanInput& input, const MeshRank& mesh_rank, const R
   return most;
 }
 
+/// Returns the bytes that the sums of loads of a stage take for each pass.
+double running_load_bytes(const Config& config, const Range& blocks) {
+  if (config.balance.scope != BalanceScope::global) return 0;
+  const std::int64_t end = parts_of(config, blocks).output ? all_blocks(config) : blocks.end();
+  double bytes = 0;
+  for (std::int64_t layer = blocks.first; layer < end; ++layer) {
+    bytes += number(RunningLoads::bytes(config, mixtures_of(config, layer), 1));
+  }
+  return bytes;
+}
+
 /// True if no rank of an expert group holds more of the mixture than the first one.
 bool first_has_most(const Config& config, const Mixture& mixture) {
   const auto widths = std::span(mixture.widths).first(static_cast<std::size_t>(mixture.weighted()));
@@ -313,6 +325,7 @@ RankPlan plan_loaded_rank(const PlanInput& input, const MeshRank& mesh_rank, int
       plan.stages, [&](const Range& blocks) { return reads_tokens(config, parts_of(config, blocks)); });
   if (reads) plan.memory.buffers += passes * token_bytes(config);
   plan.memory.buffers += passes * document_bytes(config);
+  for (const Range& blocks : plan.stages) plan.memory.buffers += passes * running_load_bytes(config, blocks);
   plan.memory.buffers += update_buffers(config, mesh_rank, units);
   plan.memory.activations = peak_of_passes(input, mesh_rank, load);
   if (config.parallel.schedule ==
@@ -336,7 +349,8 @@ RankPlan plan_loaded_rank(const PlanInput& input, const MeshRank& mesh_rank, int
 
 const std::vector<Range>& StageCuts::of(const Config& config) {
   const int stages = config.parallel.pipeline * config.parallel.virtual_stages;
-  const auto [entry, fresh] = cuts_.try_emplace({stages, config.model.recompute, recomputed_head_flops(config) > 0});
+  const bool head_recomputes = recomputed_head_flops(dividing_config(config)) > 0;
+  const auto [entry, fresh] = cuts_.try_emplace({stages, config.model.recompute, head_recomputes});
   if (fresh) entry->second = stage_blocks(config, stages);
   return entry->second;
 }

@@ -10,6 +10,8 @@ int copy_index(const MeshRank& mesh_rank, ParameterUnit::Group group) {
     case ParameterUnit::Group::dense: return mesh_rank.index.data;
     case ParameterUnit::Group::replicated:
       return mesh_rank.index.data * mesh_rank.shape.tensor + mesh_rank.index.tensor;
+    case ParameterUnit::Group::expert_replicated:
+      return mesh_rank.index.expert_data * mesh_rank.shape.expert_tensor + mesh_rank.index.expert_tensor;
     default: return mesh_rank.index.expert_data;
   }
 }

@@ -20,6 +20,7 @@ struct PlannedUnit {
   std::vector<UpdateRange> updates = {};   // update_ranges()
   std::vector<MatrixSlice> matrices = {};  // matrix_slices()
   ParameterUnit::Role role = ParameterUnit::Role::trained;
+  std::int64_t rounded_slices = 0;  // number of rounded_slices(); 0 unless optim.moments = bf16
 
   bool trained() const { return role == ParameterUnit::Role::trained; }
 };

@@ -9,6 +9,7 @@ import deepseekmoe
 import modse
 import mohd
 import moduleformer
+import muon
 import smoe_dropout
 from lab import Keys, Lab, Model
 from page import Page
@@ -32,6 +33,7 @@ all_of_them = {
     "modse": Experiment("Experts of diverse sizes", modse.run, modse.models, 6),
     "mohd": Experiment("Mixture of hidden dimensions", mohd.run, mohd.models, 9),
     "moduleformer": Experiment("ModuleFormer: modules that specialise", moduleformer.run, moduleformer.models, 20, 7 / 3),
+    "muon": Experiment("AdamW and Muon", muon.run, muon.models, len(muon.models)),
     "smoe-dropout": Experiment("SMoE-Dropout: one model, any number of experts", smoe_dropout.run, smoe_dropout.models, 17),
 }
 

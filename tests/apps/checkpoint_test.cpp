@@ -74,7 +74,7 @@ TEST_F(CheckpointCommand, ShowsGroupsOrAllTensors) {
   EXPECT_THAT(text, AllOf(HasSubstr("f00d"), HasSubstr("dp 2"), HasSubstr("46"), HasSubstr("optimizer/exp_avg")));
   EXPECT_LT(text.find("model/layers/2 "), text.find("model/layers/10 "));
   EXPECT_THAT(text, Not(HasSubstr("mlp")));
-  EXPECT_THAT(run({"show", a_ / "step-00000007", "--all"}).text, HasSubstr("model/layers/10/mlp/weight  [4, 5]"));
+  EXPECT_THAT(run({"show", a_ / "step-00000007", "--all"}).text, HasSubstr("model/layers/10/mlp/weight  f32   [4, 5]"));
 }
 
 TEST_F(CheckpointCommand, VerifiesByReading) {

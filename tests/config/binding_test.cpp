@@ -300,6 +300,8 @@ Config unusual() {
            Precision::bf16,
            3,
            5,
+           11,
+           13,
            0.1,
            7,
            9,
@@ -341,7 +343,8 @@ Config unusual() {
       1.5,
       6.25,
       true,
-      128};
+      128,
+      3e-4};
   c.moe = {5,
            {5, 9, 4},
            4,
@@ -378,10 +381,17 @@ Config unusual() {
              1e-12,
              0,
              0.5,
+             6.5,
+             33,
              0.875,
+             MomentType::bf16,
+             99.5,
              0.75,
              {"c", "d/*"},
              {"a[8:]", "b/*[0-9]?"},
+             12,
+             2.5,
+             {"e/*"},
              0.25,
              3};
   c.parallel = {2,
@@ -492,7 +502,8 @@ std::size_t lines_with(const std::string& text, const std::function<bool(const s
 }
 
 TEST(ConfigKeys, cover_every_member) {
-  static_assert(field_count<Config>() == 15, "a new section: add it to the sum below");  // with training_stages
+  // Three are no sections of keys: training_stages, division_batch and longest_seq_len.
+  static_assert(field_count<Config>() == 17, "a new section: add it to the sum below");
   constexpr std::size_t members =
       field_count<RunConfig>() + field_count<DataConfig>() + field_count<BatchConfig>() + field_count<ModelConfig>() +
       field_count<MoeConfig>() + field_count<AttentionExpertsConfig>() + field_count<SubDimensionsConfig>() +

@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "config/binding.h"
 #include "config/check.h"
 #include "config/continuation.h"
 #include "config/keys.h"
 #include "core/error.h"
+#include "support/temporary_directory.h"
 
 namespace lyceum {
 namespace {
@@ -111,6 +114,44 @@ TEST(TrainingStages, AreCheckedLikeConfigurations) {
   EXPECT_THAT(mistake({"--stage.2.from_step=5", "--stage.2.optim.min_lr=1"}), HasSubstr("stage 2: optim.min_lr = 1"));
 }
 
+TEST(TrainingStages, OfThePastMayBeImpossibleOnTheseRanks) {
+  const Arguments stage{"--batch.global=6", "--stage.2.from_step=5", "--stage.2.batch.global=8",
+                        "--stage.3.from_step=9", "--stage.3.batch.global=10"};
+  EXPECT_THAT(problems(load(stage), 4), ElementsAre(HasSubstr("batch.global = 6"), HasSubstr("stage 3: batch.global")));
+  EXPECT_THAT(problems(load(stage), 4, 2), ElementsAre(HasSubstr("stage 3: batch.global = 10")));
+  EXPECT_THAT(problems(load(stage), 2, 3), IsEmpty());
+  // A contradiction of all stages is reported once.
+  EXPECT_THAT(problems(load({"--model.heads=3", "--stage.2.from_step=5"}), 1, 2),
+              ElementsAre(testing::StartsWith("model.heads = 3 does not divide")));
+}
+
+TEST(TrainingStages, ShareAWindowForTheLongestSequences) {
+  const Arguments stage{"--batch.seq_len=64", "--model.window=128", "--stage.2.from_step=5",
+                        "--stage.2.batch.seq_len=256"};
+  const Config config = load(stage);
+  EXPECT_THAT(problems(config, 1), IsEmpty());
+  for (const int each : {1, 2}) {  // also without the other stage, as a checkpoint is read
+    EXPECT_EQ(longest_seq_len(config_of_stage(config, each)), 256);
+    EXPECT_THAT(problems(config_of_stage(config, each), 1), IsEmpty());
+  }
+  EXPECT_THAT(problems(load({"--batch.seq_len=64", "--model.window=300", "--stage.2.from_step=5",
+                             "--stage.2.batch.seq_len=256"}),
+                       1),
+              ElementsAre(HasSubstr("model.window = 300 is more than batch.seq_len = 256")));
+}
+
+TEST(TrainingStages, ReadSourcesFromFiles) {
+  const TemporaryDirectory directory;
+  const std::string list = directory.path() / "sources.txt";
+  std::ofstream(list) << "3 web\n1 code\n";
+  const LoadedConfig loaded =
+      load_config(Arguments{"--data.train=a", "--stage.2.from_step=5", "--stage.2.data.train=@" + list});
+  EXPECT_EQ(config_of_stage(loaded.config, 2).data.train, "3 web 1 code");
+  EXPECT_THAT(to_ini(loaded.config), HasSubstr("[stage.2]\nfrom_step = 5\ndata.train = 3 web 1 code\n"));
+  EXPECT_THAT(mistake({"--stage.2.from_step=5", "--stage.2.data.train=@" + list + ".absent"}),
+              HasSubstr("stage.2.data.train = @" + list + ".absent on the command line: "));
+}
+
 TEST(TrainingStages, DeriveTheMicroBatch) {
   Config config = load({"--batch.global=8", "--stage.2.from_step=5", "--stage.2.batch.global=16",
                         "--stage.3.from_step=6", "--stage.3.batch.global=8", "--stage.4.from_step=7"});
@@ -143,6 +184,9 @@ TEST(TrainingStages, StartSchedules) {
   config.optim.decay_steps = 7;
   EXPECT_THAT(as_list(schedule_of_stage(config, 2)), ElementsAre(0, 70, 90));
   EXPECT_THAT(as_list(schedule_of_stage(config, 4)), ElementsAre(90, 10, 100));
+  EXPECT_EQ(schedule_key(config, 1, "optim.schedule_steps"), "optim.schedule_steps");
+  EXPECT_EQ(schedule_key(config, 3, "optim.schedule_steps"), "optim.schedule_steps");
+  EXPECT_EQ(schedule_key(config, 4, "optim.schedule_steps"), "stage.4.optim.schedule_steps");
   EXPECT_EQ(config_of_stage(config, 3).optim.warmup_steps, 5);
   EXPECT_EQ(config_of_stage(config, 4).optim.warmup_steps, 0);
   EXPECT_EQ(config_of_stage(config, 4).optim.decay_steps, 0);

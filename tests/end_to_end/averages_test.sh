@@ -95,6 +95,22 @@ says out "^optimizer +new: the checkpoint contains only weights"
 expect 0 "$lyceum" convert average "$work/run" "$work/reset" --out "$work/one" --optim.lr=1e-5 --dry-run
 [[ ! -e $work/one ]] || fail "--dry-run wrote"
 
+# Keys and tensors that differ are printed. So are keys of later checkpoints that the new run does not have.
+expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/short" --run.steps=1 --batch.seq_len=16 --run.log_every=5
+expect 0 "$lyceum" convert average "$work/run" "$work/short" --out "$work/one" --dry-run --moe.shared_experts=0
+says out "^differs +batch.seq_len = 16 in $work/short/.*step-00000001: the new run has 32$"
+equal "keys that differ" "$(grep -c ^differs "$work/out")" 1
+says out "^changed +moe.shared_experts = 0 \(was 1\)$"
+says out "^left over +model/layers/#/mlp/shared_experts/.* \(2 tensors\)$"
+
+# The number of open files does not grow with the number of files of a checkpoint.
+mkdir "$work/copies"  # each of two files with weights
+for i in {1..130}; do cp -r "$work/mean/checkpoints/step-00000000" "$work/copies/$i"; done
+few_files() { (ulimit -n 200 && exec "$lyceum" "$@"); }
+expect 0 few_files convert average "$work"/copies/* --out "$work/many"
+equal "loss of the mean of copies" "$(loss "$work/many")" "$(loss "$work/mean")"
+rm -r "$work/copies"
+
 refused() {
   expect "$1" "$lyceum" convert average "${@:3}" --out "$work/none"
   says err "^lyceum convert: .*$2"
@@ -108,6 +124,17 @@ refused 2 "their sum is 0" "$work/run" "$work/reset" --weights=0.5,-0.5
 refused 2 "'x' is not a number" "$work/run" "$work/reset" --weights=1,x
 refused 2 "average needs checkpoints or runs"
 refused 2 "has no average of its weights" "$work/run" "$work/reset" --ema
+cp -r "$work/run" "$work/damaged"
+shard=$work/damaged/checkpoints/step-00000004/$(ls "$work/damaged/checkpoints/step-00000004" | grep -m1 rank)
+printf 'damage' | dd of="$shard" bs=1 seek=$(($(stat -c %s "$shard") / 2)) conv=notrunc status=none
+refused 3 "${shard##*/}.* SHA-256" "$work/run" "$work/damaged/checkpoints/step-00000004"
+expect 3 ranks 2 convert average "$work/run" "$work/damaged/checkpoints/step-00000004" --out "$work/none"
+says err "^lyceum convert: .*${shard##*/}.* SHA-256"
+full() { (ulimit -f 20 && exec "$lyceum" "$@"); }
+expect 4 full convert average "$work/run" "$work/reset" --out "$work/none"
+says err "^lyceum convert: checkpoint step-00000000 was not saved: .*File too large"
+[[ ! -e $work/none/config.ini ]] || fail "a run was written on a full disk"
+rm -rf "$work/none"
 expect 2 "$lyceum" convert reset "$work/run" --out "$work/none" --weights=1
 says err "weights does not apply to reset"
 expect 2 "$lyceum" convert average "$work/run" "$work/reset" --out "$work/equal"

@@ -65,7 +65,12 @@ refused 2 "moe.top_k = 9 is more than moe.experts = 8" --moe.top_k=9
 refused 2 "optim.train_only: the model has no tensor with this name and these rows: model/\*/gates/\*, x\[1:\]; " \
   "--optim.train_only=model/*/gates/*,*/norm/weight,x[1:]"
 refused 2 "optim.train_only: 'x\[1:y\]': write rows as" "--optim.train_only=x[1:y]"
+refused 2 "optim.lora_targets: the model has no trained matrix with this name: model/\*/gates/\*, \*/norm/weight; " \
+  --optim.lora_rank=2 "--optim.lora_targets=model/*/gates/*,*/norm/weight,lm_head/*"
+refused 2 "optim.lora_rank = 2 without optim.lora_targets: name the matrices to adapt" --optim.lora_rank=2
+refused 2 "optim.lora_alpha = 0.*must be in \(0, " --optim.lora_alpha=0
 refused 2 "optim.rule = sgd.*adamw.*muon" --optim.rule=sgd
+refused 2 "optim.moments = f16.*f32.*bf16" --optim.moments=f16
 refused 2 "optim.momentum.*" --optim.rule=muon --optim.momentum=1
 refused 2 "optim.adamw_only: no tensor of the model has this name: model/\*/gates/\*; docs/checkpoints.md lists the names" \
   --optim.rule=muon "--optim.adamw_only=model/*/gates/*,*/norm/weight"
@@ -246,9 +251,9 @@ body = body.replace(old, new, 1)
 open(path, "w").write(body + f'"manifest_sha256": "{hashlib.sha256(body.encode()).hexdigest()}"\n}}\n')
 END
 }
-forge '"format_version": 1' '"format_version": 2'
+forge '"format_version": 1' '"format_version": 3'
 sum=$(sha256sum "$copy"/checkpoints/*/*)
-one_line 3 "^lyceum train: .*$newest/manifest.json: unknown format_version 2.*set another run.dir" \
+one_line 3 "^lyceum train: .*$newest/manifest.json: unknown format_version 3.*set another run.dir" \
   "$lyceum" "${tiny[@]}" "--run.dir=$copy" --run.steps=13 --checkpoint.keep=1
 equal "files of a newer lyceum" "$(sha256sum "$copy"/checkpoints/*/*)" "$sum"
 forge '\"samples\":96' '\"samples\":-1'

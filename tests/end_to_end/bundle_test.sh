@@ -5,7 +5,7 @@
 make_data
 build=$(dirname "$(dirname "$lyceum")")
 
-expect 0 env XZ_OPT=-0 "$source/scripts/bundle.sh" --build "$build" "$work/made/lyceum"
+expect 0 "$source/scripts/bundle.sh" --build "$build" "$work/made/lyceum"
 says out '^.*/made/lyceum\.tar\.xz: [0-9]+ MB$'
 if grep -q '^LYCEUM_ARCH:STRING=native$' "$build/CMakeCache.txt"; then says err 'warning: built with -march=native \(.+\)'; fi
 mkdir "$work/else where"
@@ -56,6 +56,8 @@ says out "^$bundle/bin/mpirun$"
 # If a bundle cannot be made, this is reported before anything is written.
 expect 1 "$source/scripts/bundle.sh" --build "$work/no-build" "$work/made/lyceum"
 says err 'no program .*/no-build/apps/lyceum'
+expect 1 "$source/scripts/bundle.sh" --gpu --build "$work/no-build" "$work/made/lyceum"
+says err '--target lyceum gpu_test .* bench_grouped_gemm_cuda$'
 expect 1 "$source/scripts/bundle.sh" --build "$build" "$work/data"
 says err 'is not a bundle'
 expect 2 "$source/scripts/bundle.sh" --no-such-option

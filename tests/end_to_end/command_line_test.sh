@@ -41,7 +41,7 @@ completes() {
   equal "completion of ${*:1:$#-1}" "${COMPREPLY[*]}" "${*:$#}"
 }
 completes tr train
-completes train --optim.l --optim.lr=
+completes train --optim.lr --optim.lr=
 completes train --model.hid --model.hidden=
 completes train --run.device = 'auto cpu cuda'
 completes train --run.device = c 'cpu cuda'

@@ -39,9 +39,66 @@ for key, value in last.items():
     assert sample.labels == {"run": run} and math.isclose(sample.value, value, rel_tol=1e-15), sample
 END
 
+# The norms of layers are in metrics.jsonl, in TensorBoard and on the page of the run.
+expect 0 ranks 2 "${tiny[@]}" "--run.dir=$work/layers" --run.steps=4 --run.layer_metrics_every=2 --run.tensorboard=true
+"$python" - "$work/layers" <<'END' || fail "other norms of layers"
+import json, math, sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+records = [json.loads(line) for line in open(sys.argv[1] + "/metrics.jsonl")]
+for record in records:
+    keys = [key for key in record if key.startswith("layer_")]
+    if record["step"] % 2:
+        assert not keys and "largest_logit" not in record, record
+        continue
+    layers = ["embedding", "0", "1", "2", "head"]
+    assert keys == [f"layer_{kind}_norm/{layer}" for kind in ("weight", "grad") for layer in layers] + \
+        [f"layer_{kind}/{layer}" for kind in ("activation_norm", "attention_logit") for layer in layers[1:-1]], keys
+    for kind in "weight", "grad":
+        norm = math.sqrt(sum(record[f"layer_{kind}_norm/{layer}"] ** 2 for layer in layers))
+        assert math.isclose(norm, record[kind + "_norm"], rel_tol=1e-12), (kind, norm, record)
+    assert all(record[key] > 0 for key in keys) and math.isfinite(record["largest_logit"]), record
+tags = EventAccumulator(sys.argv[1] + "/tensorboard").Reload().Tags()["scalars"]
+assert "layers/layer_grad_norm/head" in tags and "layers/largest_logit" in tags, tags
+END
+expect 0 "$lyceum" routing report "$work/layers/routing.h5" --html "$work/layers.html"
+grep -q "<h2>Norms by layer</h2>" "$work/layers.html" || fail "the page has no norms of layers"
+expect 2 "$lyceum" "${tiny[@]}" "--run.dir=$work/layers" --run.layer_metrics_every=-1
+says err "run.layer_metrics_every = -1 on the command line: must be >= 0"
+
 # A failure to write is reported once, and training continues.
 mkdir "$work/folder.prom"
 expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/other" --run.steps=5 "--run.prometheus=$work/folder.prom"
 equal "warnings" "$(grep -c "^warning: .*folder.prom.*training continues" "$work/out")" 1
 expect 2 "$lyceum" "${tiny[@]}" "--run.dir=$work/other" --run.prometheus=metrics.txt
 says err "run.prometheus = metrics.txt: .*\.prom"
+
+# --- run.metrics_every: events always have a line, and a resumed run misses none
+thinned=("${tiny[@]}" "--run.dir=$work/thinned" --run.metrics_every=5 --eval.every=7 --checkpoint.every=8 --run.tensorboard=true)
+lines() { python3 -c 'import json, sys; print(*[json.loads(line)["step"] for line in open(sys.argv[1])])' "$1/metrics.jsonl"; }
+expect 0 "$lyceum" "${thinned[@]}" --run.steps=12
+equal "steps with a line" "$(lines "$work/thinned")" "1 5 7 8 10 12"
+rm -r "$work/thinned/checkpoints/step-00000012"
+expect 0 "$lyceum" "${thinned[@]}" --run.steps=18
+says out "metrics    2 lines removed"
+if grep -q "metrics.jsonl lacks" "$work/out" "$work/err"; then fail "a warning of missing steps: $(cat "$work/out")"; fi
+equal "steps with a line after resuming" "$(lines "$work/thinned")" "1 5 7 8 9 10 14 15 16 18"
+whole=("${tiny[@]}" "--run.dir=$work/whole" --eval.every=7 --checkpoint.every=8)
+expect 0 "$lyceum" "${whole[@]}" --run.steps=12
+rm -r "$work/whole/checkpoints/step-00000012"
+expect 0 "$lyceum" "${whole[@]}" --run.steps=18
+"$python" - "$work/thinned" "$work/whole" <<'END' || fail "thinned metrics differ from those of every step"
+import json, sys
+thinned, whole = ({r["step"]: r for r in map(json.loads, open(run + "/metrics.jsonl"))} for run in sys.argv[1:])
+assert set(whole) == set(range(1, 19)), whole
+measured = "time", "tokens_per_second", "step_ms", "mfu", "memory_peak_bytes"
+extra = "interval_steps", "interval_ms"
+for step, record in thinned.items():
+    for key, value in record.items():
+        assert key in measured + extra or whole[step][key] == value, (step, key)
+assert [r["interval_steps"] for r in thinned.values()] == [1, 4, 2, 1, 1, 1, 4, 1, 1, 2], thinned
+assert all("interval_steps" not in record for record in whole.values())
+END
+expect 0 "$lyceum" compare "$work/thinned" "$work/whole" --json
+expect 2 "$lyceum" "${tiny[@]}" "--run.dir=$work/other" --run.metrics_every=0
+says err "run.metrics_every"

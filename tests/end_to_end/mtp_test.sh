@@ -53,7 +53,7 @@ close "the loss with another weight" "$(of lighter 6 mtp_loss)" "$(python3 -c "p
 
 # --- reading: the modules are not there
 expect 0 "$lyceum" checkpoint show "$work/run" --all
-says out "^model/mtp/1/proj/weight +\[32, 64\]"
+says out "^model/mtp/1/proj/weight +f32 +\[32, 64\]"
 value() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$work/out" "$1"; }
 expect 0 "$lyceum" eval "--checkpoint=$work/run" --batches=2 --json
 close "loss against training's own" "$(value loss)" "$(of run 12 valid_loss)" 1e-6

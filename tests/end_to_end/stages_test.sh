@@ -15,7 +15,8 @@ batch.seq_len = 48
 model.rope_base = 50000
 optim.schedule = cosine
 END
-run_of() { expect 0 ranks 2 "${tiny[@]}" --parallel.expert=2 --checkpoint.every=1 --run.dir="$work/$1" "${@:2}"; }
+options=("${tiny[@]}" --parallel.expert=2 --balance.scope=global --run.layer_metrics_every=3)
+run_of() { expect 0 ranks 2 "${options[@]}" --checkpoint.every=1 --run.dir="$work/$1" "${@:2}"; }
 
 run_of whole --eval.every=4
 says out "^stages +1, steps 1 to 4$"
@@ -65,6 +66,18 @@ expect 0 "$lyceum" convert reset "$work/whole" --out "$work/reset"
 grep -q "^seq_len = 48" "$work/reset/config.ini" || fail "the conversion has another length"
 ! grep -q "^.stage" "$work/reset/config.ini" || fail "the conversion has stages"
 
+# A conversion with a file takes the stage of the checkpoint's step, too; a key on the command line overrides it.
+sed '/^dir *=/d' "$config" >"$work/without-dir.ini"
+expect 0 "$lyceum" convert reset "$work/whole/checkpoints/step-00000008" --out "$work/reset-8" --config "$work/without-dir.ini" \
+  --optim.lr=0.5
+grep -q "^seq_len = 32" "$work/reset-8/config.ini" || fail "the conversion of step 8 has another length"
+grep -q "^global = 16" "$work/reset-8/config.ini" || fail "the conversion of step 8 has another batch"
+grep -q "^lr = 0.5" "$work/reset-8/config.ini" || fail "the conversion ignores the command line"
+! grep -q "^.stage" "$work/reset-8/config.ini" || fail "the conversion of step 8 has stages"
+expect 0 "$lyceum" convert average "$work/whole/checkpoints/step-00000012" "$work/whole/checkpoints/step-00000011" \
+  --out "$work/average" --config "$work/without-dir.ini"
+grep -q "^seq_len = 48" "$work/average/config.ini" || fail "the mean has another length"
+
 # The configuration that train wrote continues the run; the list shows where the values come from.
 expect 0 ranks 2 train --config "$work/whole/config.ini"
 says out "^nothing to train"
@@ -95,6 +108,7 @@ refused() { # PATTERN OPTION …
   [[ ! -e $work/refused/checkpoints ]] || fail "a refused run has begun"
 }
 refused "stage.2.moe.top_k = 1 on the command line: moe.top_k cannot change during a run; a stage may set from_step, data.train, " --stage.2.moe.top_k=1
+refused "stage.2.data.train = @$work/none on the command line: .*$work/none" --stage.2.data.train="@$work/none"
 refused "stage.2.from_step = 0 on the command line: must be >= 2" --stage.2.from_step=0
 refused "stage.3.from_step = 4 is not after stage.2.from_step = 5" --stage.3.from_step=4
 refused "stage.3.from_step = 13 is after the last step, run.steps = 12" --stage.3.from_step=13
@@ -113,11 +127,24 @@ past() { # PATTERN STEP OPTION …
     [[ ${later##*/} > step-000000$2 ]] && rm -r "$later"
   done
   rm "$work/past/checkpoints/LATEST"
-  expect 2 ranks 2 "${tiny[@]}" --parallel.expert=2 --run.dir="$work/past" "${@:3}"
+  expect 2 ranks 2 "${options[@]}" --run.dir="$work/past" "${@:3}"
   says err "$1"
 }
 past "stage.2.from_step = 6 \(was 5\)" 10 --stage.2.from_step=6
 past "stage.2.batch.global = 8 \(was 16\)" 10 --stage.2.batch.global=8
 past "batch.global = 12 \(was 8\)" 06 --batch.global=12
-expect 0 ranks 2 "${tiny[@]}" --parallel.expert=2 --run.dir="$work/past" --stage.3.from_step=7
+expect 0 ranks 2 "${options[@]}" --run.dir="$work/past" --stage.3.from_step=7
 says out "^stage 3 +from step 7 on: "
+
+# A past stage need not suit the ranks of a later start, nor have its data.
+cp "$work/data/train.bin" "$work/moved.bin"
+cp "$work/data/train.idx" "$work/moved.idx"
+short=("${tiny[@]}" --data.train="$work/moved" --data.valid="$work/data/valid" --batch.global=3 --run.dir="$work/grown"
+  --stage.2.data.train="$work/data/train" --checkpoint.every=2)
+expect 0 "$lyceum" "${short[@]}" --run.steps=9
+rm -r "$work"/moved.* "$work"/grown/checkpoints/{LATEST,step-00000008,step-00000009}
+expect 2 ranks 2 "${short[@]}" --run.dir="$work/refused"
+says err "batch.global = 3 cannot be divided among 2 data-parallel ranks"
+expect 0 ranks 2 "${short[@]}"
+says out "resumed .*step-00000006"
+equal "steps" "$(wc -l <"$work/grown/metrics.jsonl")" 12

@@ -78,6 +78,10 @@ expect 0 ranks 2 "${batch[@]}" --run.steps=2 --parallel.expert=2
 silent_about "balance.scope"
 expect 0 "$lyceum" "${batch[@]}" --run.steps=3 --batch.micro=2
 says out "^warning: balance.scope = batch: from now on, losses count the tokens of 2 sequences together \(was 8\)"
+global=("${few[@]}" "--run.dir=$work/scope-global" --balance.scope=global)
+expect 0 "$lyceum" "${global[@]}" --run.steps=1
+expect 0 "$lyceum" "${global[@]}" --run.steps=2 --batch.micro=2
+says out "^warning: balance.scope = global: from now on, losses count the tokens of 2 sequences together \(was 8\) in the first pass of a step"
 
 # --- the folder of checkpoints is a link to a missing folder: no log is cut, and the run does not start again
 mkdir "$work/linked" "$work/scratch"

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the log of `lyceum eval --tasks … --task-log LOG` with the exported model, by the rules of lm-evaluation-harness:
+"""Checks the log of `lyceum eval --tasks … --task-log LOG` with the exported model, by the rules of lm-evaluation-harness
+0.4.9.2 and later:
 
     tasks_oracle.py MODEL_FOLDER TASK LOG RESULT MAX_LENGTH
 
@@ -21,13 +22,17 @@ prefix = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else token
 
 
 def encode(text: str) -> list[int]:
-    return tokenizer.encode(text, add_special_tokens=False)
+    """HFLM.tok_encode(): the tokenizer adds its special tokens, unless the text begins with one."""
+    special = {"add_special_tokens": False} if text.startswith(tokenizer.decode(prefix)) else {}
+    return tokenizer.encode(text, **special)
 
 
 def encode_pair(context: str, continuation: str) -> tuple[list[int], list[int]]:
-    """TemplateLM.loglikelihood() and _encode_pair(), except for a context of spaces alone, which the harness refuses."""
+    """TemplateLM.loglikelihood() and _encode_pair(), except for a context of spaces alone, which the harness refuses unless
+    the tokenizer adds a special token."""
     if not context.strip():
-        return [prefix], encode(context + continuation)
+        alone = tokenizer.encode(context + continuation, add_special_tokens=False)
+        return ([prefix], alone) if alone[0] != prefix else (alone[:1], alone[1:])
     spaces = len(context) - len(context.rstrip())
     if spaces > 0:
         continuation = context[-spaces:] + continuation

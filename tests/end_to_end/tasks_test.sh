@@ -46,7 +46,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 tokenizer = Tokenizer(models.BPE())
 tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
 tokenizer.decoder = decoders.ByteLevel()
-trainer = trainers.BpeTrainer(vocab_size=384, special_tokens=["<|endoftext|>"], show_progress=False,
+trainer = trainers.BpeTrainer(vocab_size=384, special_tokens=["<|endoftext|>", "<|begin|>"], show_progress=False,
                               initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
 tokenizer.train(sorted(map(str, pathlib.Path(sys.argv[1], "docs").glob("*.md"))), trainer)
 tokenizer.save(sys.argv[2])
@@ -55,6 +55,58 @@ expect 0 "$lyceum" tokenize --input "$source/docs" --model "$work/tokenizer.json
 expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/json" "${dense[@]}" "--data.train=$work/data/json" --data.valid= \
   "--data.tokenizer=$work/tokenizer.json"
 check json
+python3 -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["bos"] != "")' "$work/result" || fail "bos"
+
+# An imported model whose tokenizer adds a token before each text. Without it, the scores are those of the same weights above.
+cp -r "$work/exported/json" "$work/model"
+python3 - "$work/model" <<'END'
+import json, sys
+folder = sys.argv[1]
+def change(name, **members):
+    content = json.load(open(f"{folder}/{name}"))
+    json.dump(content | members, open(f"{folder}/{name}", "w"))
+text = lambda name: {"Sequence": {"id": name, "type_id": 0}}
+begin = {"SpecialToken": {"id": "<|begin|>", "type_id": 0}}
+change("tokenizer.json", post_processor={"type": "TemplateProcessing", "single": [begin, text("A")],
+       "pair": [begin, text("A"), begin, text("B")],
+       "special_tokens": {"<|begin|>": {"id": "<|begin|>", "ids": [1], "tokens": ["<|begin|>"]}}})
+change("tokenizer_config.json", bos_token="<|begin|>")
+END
+expect 0 "$lyceum" convert import-hf "$work/model" --out "$work/imported" --batch.seq_len=32
+cat >>"$work/odd.jsonl" <<'END'
+{"context": "<|begin|>the mesh", "choices": [" of ranks", " a"], "answer": 1}
+{"context": "", "choices": ["<|begin|>The weights", "the"], "answer": 0}
+END
+check imported
+sed -i '$d' "$work/odd.jsonl" && sed -i '$d' "$work/odd.jsonl"
+probabilities() {  # prints the log-probabilities of the last score
+  python3 -c 'import json, sys; print(*(json.loads(line)["log_probabilities"] for line in open(sys.argv[1])))' "$work/log.jsonl"
+}
+whole=--batch.seq_len=256  # so that no context is cut
+score json cloze "$whole"
+without=$(probabilities)
+score imported cloze "$whole" --no-bos
+equal "scores without the first token" "$(probabilities)" "$without"
+score imported cloze "$whole"
+[[ $(probabilities) != "$without" ]] || fail "the first token has no effect"
+expect 0 "$lyceum" eval "--checkpoint=$work/imported" --tasks "$work/cloze.jsonl"
+says out "^contexts +begin with <\|begin\|>$"
+
+# The same with a tokenizer.model, whose export has a tokenizer.json that adds the token.
+rm "$work/model/tokenizer.json"
+"$python" - "$source" "$work/model" <<'END'
+import json, pathlib, sys
+import sentencepiece
+source, folder = sys.argv[1:]
+sentencepiece.SentencePieceTrainer.train(
+    input=sorted(map(str, pathlib.Path(source, "docs").glob("*.md"))), model_prefix=f"{folder}/tokenizer", vocab_size=384,
+    model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, minloglevel=2)
+config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "add_bos_token": True}
+json.dump(config, open(f"{folder}/tokenizer_config.json", "w"))
+END
+expect 0 "$lyceum" convert import-hf "$work/model" --out "$work/pieces" --batch.seq_len=32
+check pieces
+python3 -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["bos"] != "<s>")' "$work/result" || fail "bos of a tokenizer.model"
 
 # A model that no export represents, on several meshes and with a limited capacity of experts.
 expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/special" --moe.zero_experts=2 --model.attention=moa \
@@ -96,4 +148,28 @@ refused 3 "long.jsonl:1: choice 1 has [0-9]+ tokens: this model accepts at most 
 refused 3 "none.jsonl" --tasks "$work/none.jsonl"
 refused 2 "--batches and --tasks: give only one" --tasks "$work/cloze.jsonl" --batches=1
 refused 2 "--task-log needs --tasks" --task-log "$work/log"
+refused 2 "--no-bos needs --tasks" --no-bos
 refused 4 "none" --tasks "$work/cloze.jsonl" --task-log /dev/null/none/log
+
+# A log is replaced at the end. It never replaces a task, and the scores are printed even if it cannot be written.
+echo earlier >"$work/kept.jsonl"
+refused 3 "odd.jsonl:7" --tasks "$work/odd.jsonl" --task-log "$work/kept.jsonl"
+full() { (ulimit -f 4 && exec "$lyceum" eval "--checkpoint=$work/dense" "$@"); }
+expect 4 full --tasks "$work/cloze.jsonl" --task-log "$work/kept.jsonl"
+says out "^.*cloze.jsonl +40 "
+says err "^lyceum eval: .*kept.jsonl cannot be written: File too large"
+equal "the earlier log" "$(cat "$work/kept.jsonl")" earlier
+[[ ! -e $work/kept.jsonl.partial ]] || fail "a part of a log remains"
+cp "$work/cloze.jsonl" "$work/kept.jsonl.partial"
+ln -s cloze.jsonl "$work/link.jsonl"
+for log in cloze link kept; do
+  refused 2 "task-log = .*/$log.jsonl would replace the task file" --task-log "$work/$log.jsonl" \
+    --tasks "$work/long.jsonl" "$work/cloze.jsonl" "$work/kept.jsonl.partial"
+done
+cmp "$work/cloze.jsonl" "$work/kept.jsonl.partial" || fail "a task was replaced"
+
+# Ranks whose files differ.
+tac "$work/cloze.jsonl" >"$work/other.jsonl"
+eval_on_rank=("$lyceum" eval "--checkpoint=$work/special" --parallel.expert=2 --tasks)
+expect 3 mpirun -n 1 "${eval_on_rank[@]}" "$work/cloze.jsonl" : -n 1 "${eval_on_rank[@]}" "$work/other.jsonl"
+says err "^lyceum eval: .*--tasks: rank 1 has other items than rank 0: give all ranks the same task files and tokenizer"

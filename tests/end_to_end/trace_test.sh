@@ -42,6 +42,7 @@ for rank in range(ranks):
     steps = [(b, e, x["name"]) for b, e, x in tracks[rank, 0]]
     assert [name for *_, name in steps] == [f"step {s}" for s in range(first, last + 1)], steps
     computed = sorted(tracks[rank, 1], key=lambda s: (s[0], -s[1]))
+    assert all(any(begin <= s[0] < end for begin, end, _ in steps) for s in computed), "a span between the steps"
     for begin, end, name in steps:
         inside = [s for s in computed if begin <= s[0] < end]
         assert all(s[1] <= end for s in inside), (name, "a span outlasts its step")
@@ -98,7 +99,17 @@ check "$work/turns/trace/steps-2-3.json" 2 2 3 4
 expect 0 "$lyceum" "${plain[@]}" "--run.dir=$work/short" --run.trace_steps=5-9 --batch.micro=4
 check "$work/short/trace/steps-5-6.json" 1 5 6 2
 
-# --- a trace that cannot be written
+# Validations and saves between the steps are not recorded; a run that continues after the steps says so.
+expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/between" --run.steps=4 --checkpoint.every=1 --eval.every=1 --run.trace_steps=2-3 --batch.micro=4
+check "$work/between/trace/steps-2-3.json" 1 2 3 2
+expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/between" --run.steps=5 --run.trace_steps=2-3
+says out "^trace +none: the run continues at step 5, after run.trace_steps = 2-3$"
+
+# --- files of an earlier trace of more ranks, and a trace that cannot be written
+mkdir -p "$work/stale/trace/steps-2-3"
+touch "$work/stale/trace/steps-2-3/rank-00007.json"
+expect 0 "$lyceum" "${plain[@]}" "--run.dir=$work/stale" --run.trace_steps=2-3
+equal "files of the trace" "$(ls "$work/stale/trace")" steps-2-3.json
 mkdir "$work/blocked"
 touch "$work/blocked/trace"
 expect 0 ranks 2 "${plain[@]}" "--run.dir=$work/blocked" --run.trace_steps=2-3 --parallel.expert=2
@@ -106,7 +117,7 @@ says out '^warning: the trace of steps-2-3 could not be written.*training contin
 equal "metrics" "$(tail -n 1 "$work/blocked/metrics.jsonl" | cut -c1-9)" '{"step":6'
 
 # --- wrong values
-for wrong in 3-2 0 x 1-500; do
+for wrong in 3-2 0 x 1-500 7-8; do
   expect 2 "$lyceum" "${plain[@]}" --run.trace_steps=$wrong
   says err "run.trace_steps = $wrong"
 done

@@ -21,6 +21,7 @@ namespace {
 int large_groups(const Mesh& mesh) {
   std::vector<const ProcessGroup*> groups{&mesh.data,   &mesh.tensor,        &mesh.pipeline,   &mesh.data_tensor,
                                           &mesh.expert, &mesh.expert_tensor, &mesh.expert_data};
+  if (mesh.expert_copies) groups.push_back(&*mesh.expert_copies);
   if (mesh.expert_hosts) groups.insert(groups.end(), {&mesh.expert_hosts->across, &mesh.expert_hosts->within});
   return static_cast<int>(std::ranges::count_if(groups, [](const auto* group) { return group->size() > 1; }));
 }

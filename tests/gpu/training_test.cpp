@@ -25,6 +25,14 @@ void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; 
 const Variant variants[] = {
     {"Base", [](Config&) {}},
     {"BatchScope", [](Config& c) { c.balance.scope = BalanceScope::batch; }},
+    {"GlobalScope",
+     [](Config& c) {
+       c.balance.scope = BalanceScope::global;
+       c.balance.mutual_information = 0.1;
+       c.model.recompute = Recompute::full;
+     }},
+    {"HeadZLoss", [](Config& c) { c.model.z_loss = 0.01; }},
+    {"MeasuredLayers", [](Config& c) { c.run.layer_metrics_every = 3; }},
     {"EvenExperts",
      [](Config& c) {
        c.moe.expert_sizes = {};
@@ -210,6 +218,29 @@ const Variant variants[] = {
        c.model.qkv_bias = true;
        c.run.audit_every = 1;
      }},
+    {"QkClip",
+     [](Config& c) {
+       c.optim.qk_clip = 1;
+       c.model.kv_heads = 2;
+       c.model.qkv_bias = true;
+       c.run.audit_every = 1;
+       c.model.recompute = Recompute::selective;
+     }},
+    {"QkClipOfLatents",
+     [](Config& c) {
+       make_latent(c.model, 5);
+       c.optim.qk_clip = 1;
+       c.optim.rule = UpdateRuleName::muon;
+       c.run.layer_metrics_every = 2;
+     }},
+    {"MomentsInBf16",
+     [](Config& c) {
+       c.optim.rule = UpdateRuleName::muon;
+       c.optim.adamw_only = {"*/k_proj/weight"};
+       c.optim.moments = MomentType::bf16;
+       c.model.qkv_bias = true;
+       c.run.audit_every = 1;
+     }},
     {"Modules",
      [](Config& c) {
        c.mtp = {.depth = 2, .weight = 0.5};
@@ -254,7 +285,9 @@ class TrainingOnDevice : public testing::TestWithParam<Variant> {
 
 TEST_P(TrainingOnDevice, IsTheRunOfTheCpu) {
   const Trajectory on_cpu = train(config(), ProcessGroup::self(), steps, DType::f32, CpuStream(1));
-  expect_same_run(train(config(), ProcessGroup::self(), steps), on_cpu, GetParam().name);
+  // A moment whose last bits differ may be rounded to the other neighbour in bf16.
+  const double moments = config().optim.moments == MomentType::bf16 ? std::ldexp(1.0, -8) : 1e-3;
+  expect_same_run(train(config(), ProcessGroup::self(), steps), on_cpu, GetParam().name, moments);
 }
 
 /// Compares a run whose steps are launched kernel by kernel with one that replays a recorded step.
@@ -264,6 +297,7 @@ TEST_P(TrainingOnDevice, GivesTheSameBitsInOneLaunch) {
   const Trajectory& launched = in_bfloat16();
   const Trajectory expected = train(apart, ProcessGroup::self(), steps, DType::bf16);
   EXPECT_TRUE(launched.weights == expected.weights);
+  int unmeasured = 0;  // steps so far that do not measure the layers, which are launched kernel by kernel
   for (std::size_t s = 0; s < expected.steps.size(); ++s) {
     const StepResult &a = launched.steps[s], &b = expected.steps[s];
     EXPECT_EQ(a.loss, b.loss);
@@ -273,17 +307,24 @@ TEST_P(TrainingOnDevice, GivesTheSameBitsInOneLaunch) {
       EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts);
       EXPECT_EQ(a.routing[layer].dropped, b.routing[layer].dropped);
     }
-    EXPECT_EQ(a.trace.empty(), s >= 2) << "the second step is recorded";
+    const bool measured = is_due(static_cast<std::int64_t>(s) + 1, config().run.layer_metrics_every);
+    if (!measured) ++unmeasured;
+    EXPECT_EQ(a.trace.empty(), !measured && unmeasured > 2) << "the second step that does not measure is recorded";
     EXPECT_FALSE(b.trace.empty());
   }
 }
 
+/// Gradient norms may differ by 5 %, or by as much as those of the CPU's runs in f32 and bf16 do if that is more:
+/// rounding may change choices of sub-dimensions, and the norms of a step have differed by 43 %.
 TEST_P(TrainingOnDevice, InBfloat16StaysNearTheCpu) {
+  const Trajectory in_f32 = train(config(), ProcessGroup::self(), steps, DType::f32, CpuStream(1));
   const Trajectory on_cpu = train(config(), ProcessGroup::self(), steps, DType::bf16, CpuStream(1));
   const Trajectory& on_device = in_bfloat16();
   for (std::size_t s = 0; s < on_cpu.steps.size(); ++s) {
+    const double norm = on_cpu.steps[s].grad_norm;
     expect_close(on_device.steps[s].loss, on_cpu.steps[s].loss, 1e-2, "loss");
-    expect_close(on_device.steps[s].grad_norm, on_cpu.steps[s].grad_norm, 5e-2, "gradient norm");
+    expect_close(on_device.steps[s].grad_norm, norm, std::max(5e-2, std::abs(in_f32.steps[s].grad_norm / norm - 1)),
+                 "gradient norm");
   }
 }
 

@@ -50,6 +50,7 @@ struct Problem {
   Mirrored<T> weight;
   std::vector<double> sums;                           // result of the last step
   std::vector<std::uint32_t> digests, damaged = {0};  // UpdateDigests; digests empty: no checks
+  std::vector<double> head_factors;
 
   Problem(int threads, std::vector<std::int64_t> sizes, std::int64_t gap = 0)
       : stream(stream_of(threads)),
@@ -95,7 +96,8 @@ struct Problem {
     sums.assign(static_cast<std::size_t>(2 * blocks), poison<double>());
     const Tensor row_table = table_of(stream, rows), span_table = table_of(stream, all_spans),
                  offset_table = table_of(stream, offsets), sum_table = table_of(stream, sums),
-                 digest_table = table_of(stream, digests), damage_table = table_of(stream, damaged);
+                 digest_table = table_of(stream, digests), damage_table = table_of(stream, damaged),
+                 factor_table = table_of(stream, head_factors);
     const Tensor numbers =
                      table_of(stream, std::vector<AdamW::Numbers>{{.lr = lr,
                                                                    .rate = lr / (1 - std::pow(beta1, n)),
@@ -113,7 +115,8 @@ struct Problem {
                .weight_offsets = all_offsets.first(sizes.size()),
                .update_offsets = all_offsets.subspan(sizes.size()),
                .sums = {reinterpret_cast<double*>(sum_table.raw()), sums.size()},
-               .digests = {words_of(digest_table), words_of(damage_table)}});
+               .digests = {words_of(digest_table), words_of(damage_table)},
+               .head_factors = rows_of<double>(factor_table)});
     copy_to_host(stream, sums.data(), sum_table.raw(), sum_table.bytes());
     read_digests(digest_table, damage_table);
   }
@@ -262,6 +265,69 @@ TYPED_TEST(AdamWTest, NeitherCutsAtBlocksNorTheBeginInMemoryChangeABit) {
   EXPECT_EQ(std::memcmp(moved_weights.values.data() + 1, whole_weights.values.data(), 150000 * sizeof(T)), 0);
 }
 
+/// Returns the factor of element i of a span by the definition of HeadScaling.
+double factor_of(const HeadScaling& heads, const std::vector<double>& factors, std::int64_t i) {
+  if (heads.period == 0) return 1;
+  const auto head = static_cast<std::size_t>((i - heads.begin) / heads.period + heads.first_head);
+  if ((i - heads.begin) % heads.period < heads.split) return factors[head];
+  return heads.rest == HeadScaling::Rest::squared ? factors[factors.size() / 2 + head] : 1;
+}
+
+/// Spans with heads that begin before the tensor, end within blocks, and cross groups of elements that a thread updates
+/// together.
+TYPED_TEST(AdamWTest, ScalesTheWeightsOfHeads) {
+  using T = TypeParam;
+  using A = Accumulator<T>;
+  using Rest = HeadScaling::Rest;
+  for (const std::int64_t gap : {0, 1}) {
+    Problem<T> scaled(2, {5000, 37, 100}, gap), plain(2, {5000, 37, 100}, gap);
+    scaled.head_factors = {0.5, 0.75, 1, 0.25, 0.125, 0.3125, 1, 0.875};
+    const HeadScaling long_heads{.begin = -700, .period = 1201, .split = 1201, .first_head = 0};
+    const HeadScaling short_heads{.begin = 3000, .period = 401, .split = 150, .first_head = 1, .rest = Rest::squared};
+    const HeadScaling keys{.begin = 5, .period = 8, .split = 3, .first_head = 0};
+    scaled.decay_spans[0] = {{.end = 2500, .weight_decay = decay, .heads = long_heads},
+                             {.end = 3000, .weight_decay = 0},
+                             {.end = 4203, .weight_decay = 0.3, .heads = short_heads},
+                             {.end = 5000, .weight_decay = 0.3}};
+    scaled.decay_spans[1] = {{.end = 5, .weight_decay = 0}, {.end = 37, .weight_decay = 0, .heads = keys}};
+    for (std::size_t t : {0, 1}) {
+      plain.decay_spans[t] = scaled.decay_spans[t];
+      for (UpdateSpan& span : plain.decay_spans[t]) span.heads = {};
+    }
+    scaled.check(true);
+    const auto gradient = scaled.gradient(1);
+    scaled.step(1, gradient);
+    plain.step(1, gradient);
+    scaled.check(false);
+    EXPECT_EQ(scaled.damaged[0], 0u) << "the digests are not those of the scaled weights";
+    EXPECT_TRUE(scaled.exp_avg.now().same_bits(plain.exp_avg.now()));
+    const Grid<A> master = scaled.master.now(), before = plain.master.now();
+    const Grid<T> weight = scaled.weight.now();
+    for (std::size_t t = 0; t < scaled.sizes.size(); ++t) {
+      std::vector<double> squares(static_cast<std::size_t>(flat_blocks_of(scaled.sizes[t])));
+      for (std::int64_t i = 0; i < scaled.sizes[t]; ++i) {
+        const auto at = static_cast<std::size_t>(scaled.begin[t] + i);
+        const HeadScaling heads =
+            std::ranges::find_if(scaled.decay_spans[t], [&](const UpdateSpan& span) { return span.end > i; })->heads;
+        const A factor = static_cast<A>(factor_of(heads, scaled.head_factors, i));
+        ASSERT_EQ(master.values[at], before.values[at] * factor) << "tensor " << t << ", element " << i;
+        ASSERT_EQ(to_double(weight.values[at]), to_double(round_to<T>(master.values[at])));
+        squares[static_cast<std::size_t>(i / flat_block)] += std::pow(to_double(master.values[at]), 2);
+      }
+      for (std::size_t b = 0; b < squares.size(); ++b) {
+        const auto at = static_cast<std::size_t>(scaled.first_block[t]) + b;
+        EXPECT_TRUE(std::abs(scaled.sums[at] - squares[b]) <= 1e-12 * squares[b]);
+        const double update = scaled.sums[at + static_cast<std::size_t>(scaled.blocks)];
+        const double of_plain = plain.sums[at + static_cast<std::size_t>(plain.blocks)];
+        EXPECT_TRUE(std::abs(update - of_plain) <= 1e-12 * of_plain) << "the update is that of the rule";
+      }
+    }
+    const Grid<A> kept = scaled.master.now();
+    scaled.step(2, gradient, true);
+    EXPECT_TRUE(scaled.master.now().same_bits(kept)) << "a skipped step scales nothing";
+  }
+}
+
 TYPED_TEST(AdamWTest, AStepThatIsLeftOutChangesNothing) {
   Problem<TypeParam> problem(2, uneven, 3);
   problem.step(1, problem.gradient(1));
@@ -321,10 +387,16 @@ TEST(AdamW, RefusesOtherLengths) {
   EXPECT_THROW(problem.step(1, problem.gradient(1)), Error);
 }
 
-StepVerdict judged(double norm, double loss, double limit, double loss_weight = 0.25) {
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+StepVerdict judged(double norm, double loss, double clip, double loss_weight = 0.25,
+                   const std::vector<double>& limits = {infinity, infinity}) {
   const std::vector<double> norms{norm}, losses{loss}, weights{loss_weight};
   std::vector<StepVerdict> verdict{{.gradient_scale = 4, .skip = 5}};
-  launch_on(1, JudgeStep{.norm = norms, .loss = losses, .loss_weight = weights, .clip = limit, .verdict = verdict});
+  launch_on(
+      1,
+      JudgeStep{
+          .norm = norms, .loss = losses, .loss_weight = weights, .limits = limits, .clip = clip, .verdict = verdict});
   return verdict[0];
 }
 
@@ -340,6 +412,20 @@ TEST(JudgeStep, ClipsAndLeavesOutWhatIsNotFinite) {
     EXPECT_EQ(judged(2, bad, 1).skip, 1);
   }
   EXPECT_EQ(judged(2, 0, 1, 0).skip, 1);  // a batch without targets
+}
+
+TEST(JudgeStep, SkipsWhatIsAboveALimit) {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(judged(2, 5, 1, 0.25, {5, 2}).skip, 0) << "a limit itself is allowed";
+  EXPECT_EQ(judged(2, std::nextafter(5, 6), 1, 0.25, {5, 2}).skip, StepVerdict::outlier);
+  EXPECT_EQ(judged(std::nextafter(2, 3), 5, 1, 0.25, {5, 2}).skip, StepVerdict::outlier);
+  EXPECT_EQ(judged(2, 1e300, 1, 0.25, {infinity, 2}).skip, 0);
+  EXPECT_EQ(judged(1e300, 5, 1, 0.25, {5, infinity}).skip, 0);
+  for (const double bad : {infinity, nan}) {
+    EXPECT_EQ(judged(bad, 9, 1, 0.25, {5, 2}).skip, StepVerdict::unsound);
+    EXPECT_EQ(judged(9, bad, 1, 0.25, {5, 2}).skip, StepVerdict::unsound);
+  }
+  EXPECT_EQ(judged(2, 9, 1, 0, {5, 2}).skip, StepVerdict::unsound) << "a batch without targets";
 }
 
 TYPED_TEST(AdamWTest, FindsWhatChangesBetweenUpdates) {

@@ -19,7 +19,7 @@ struct AttentionProblem {
   AttentionShape shape;
   double scale;
   OwnedMatrix<T> q, k, v, out, d_out, dq, dk, dv;
-  OwnedMatrix<Accumulator<T>> log_sum_exp;
+  OwnedMatrix<Accumulator<T>> log_sum_exp, largest;
   OwnedMatrix<double> log_rest;
   std::vector<std::int32_t> first_keys{};
 
@@ -31,7 +31,7 @@ struct AttentionProblem {
     return problem;
   }
   AttentionForward<T> forward() {
-    return {shape, q.view(), k.view(), v.view(), out.view(), log_sum_exp.view(), scale, first_keys};
+    return {shape, q.view(), k.view(), v.view(), out.view(), log_sum_exp.view(), scale, first_keys, largest.view()};
   }
   AttentionBackward<T> backward() {
     return {shape,     q.view(),  k.view(),  v.view(), out.view(), d_out.view(), log_sum_exp.view(),
@@ -58,6 +58,7 @@ struct AttentionProblem {
         dk(s.sequences * s.key_len, s.kv_heads * s.head_dim, gap),
         dv(s.sequences * s.key_len, s.kv_heads * s.value_cols(), 0),
         log_sum_exp(s.sequences * s.query_len, s.heads, gap),
+        largest(s.sequences * s.query_len, s.heads, 2 * gap),
         log_rest(s.sequences * s.query_len, s.heads, gap) {}
 };
 
@@ -136,6 +137,10 @@ void expect_right_attention(const AttentionShape& shape, double tolerance, Run&&
   lyceum::run(stream, Kind::backward(*exact));
   expect_near(fast->out.view(), exact->out.view(), tolerance);
   expect_near(Kind::kept(*fast).view(), Kind::kept(*exact).view(), tolerance * Kind::kept_size(shape));
+  if constexpr (std::is_same_v<Kind, Softmax>) {
+    expect_near(fast->largest.view(), exact->largest.view(), tolerance);
+    EXPECT_TRUE(fast->largest.gaps_untouched());
+  }
   expect_near(fast->dq.view(), exact->dq.view(), 2 * tolerance);
   expect_near(fast->dk.view(), exact->dk.view(), 4 * tolerance);
   expect_near(fast->dv.view(), exact->dv.view(), 4 * tolerance);

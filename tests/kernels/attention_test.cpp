@@ -74,6 +74,54 @@ TYPED_TEST(Attention, ADocumentIsASequenceOfItsOwn) {
   }
 }
 
+/// The largest score of each query, by its definition, in every number type.
+template <class T>
+void expect_largest_scores(const AttentionShape& shape, double tolerance) {
+  const auto problem = make_attention<T>(shape);
+  problem->first_keys = test::documents_in(shape);
+  launch_on(2, problem->forward());
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  for (std::int64_t row = 0; row < shape.sequences * shape.query_len; ++row) {
+    const std::int64_t query = row % shape.query_len, end = shape.key_len - shape.query_len + query + 1;
+    std::int64_t first = problem->first_keys[static_cast<std::size_t>(row)];
+    if (shape.window > 0) first = std::max(first, end - shape.window);
+    for (std::int64_t head = 0; head < shape.heads; ++head) {
+      double largest = -std::numeric_limits<double>::infinity();
+      for (std::int64_t key = first; key < end; ++key) {
+        const T* const q = problem->q.view().row(row) + head * shape.head_dim;
+        const T* const k =
+            problem->k.view().row(row / shape.query_len * shape.key_len + key) + head / group * shape.head_dim;
+        double score = 0;
+        for (std::int64_t d = 0; d < shape.head_dim; ++d) score += test::as_double(q[d]) * test::as_double(k[d]);
+        largest = std::max(largest, score * problem->scale);
+      }
+      ASSERT_NEAR(problem->largest.view().row(row)[head], largest, tolerance) << "query " << row << ", head " << head;
+    }
+  }
+}
+
+TEST(AttentionForward, KnowsTheLargestScores) {
+  for (const std::int64_t window : {0, 9}) {
+    const AttentionShape shape{2, 70, 90, 4, 2, 24, window, 16};
+    expect_largest_scores<float>(shape, 1e-5);
+    expect_largest_scores<double>(shape, 1e-12);
+    expect_largest_scores<bfloat16>(shape, 1e-4);
+  }
+}
+
+TEST(AttentionForward, LargestScoresChangeNoBit) {
+  const auto with = make_attention<float>({2, 70, 90, 4, 2, 24}),
+             without = make_attention<float>({2, 70, 90, 4, 2, 24});
+  launch_on(2, with->forward());
+  auto plain = without->forward();
+  plain.largest = {};
+  launch_on(2, plain);
+  EXPECT_TRUE(same_bits(with->out.view(), without->out.view()));
+  EXPECT_TRUE(same_bits(with->log_sum_exp.view(), without->log_sum_exp.view()));
+  plain.largest = with->largest.view().rows_from(1, 139);
+  EXPECT_THROW(launch_on(2, plain), Error);
+}
+
 TYPED_TEST(Attention, TakesLongHeads) {
   this->template check<bfloat16>({1, 20, 30, 2, 1, 128}, 0.03);
   this->template check<bfloat16>({1, 20, 30, 1, 1, 200}, 0.03);

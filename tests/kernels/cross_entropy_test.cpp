@@ -7,21 +7,23 @@
 namespace lyceum {
 namespace {
 
-constexpr double scale = 0.25;
+constexpr double scale = 0.25, z_scale = 0.125;
 
 template <class T>
 struct Loss {
   using A = Accumulator<T>;
   Grid<T> logits, d_logits;
   std::vector<std::int32_t> targets;
-  Grid<A> loss, log_sum_exp;
-  std::vector<A> factor{static_cast<A>(scale)};
+  Grid<A> loss, log_sum_exp, squares, largest;
+  std::vector<A> factor{static_cast<A>(scale)}, z_factor{static_cast<A>(z_scale)};
 
   Loss(std::int64_t tokens, std::int64_t vocab, double deviation = 2)
       : logits(Grid<T>::random(tokens, vocab, "logits", 3, deviation)),
         d_logits(tokens, vocab, 1),
         loss(1, tokens),
-        log_sum_exp(1, tokens) {
+        log_sum_exp(1, tokens),
+        squares(1, tokens),
+        largest(1, tokens) {
     const Philox random(3, "targets");
     for (std::int64_t t = 0; t < tokens; ++t) {
       targets.push_back(
@@ -32,6 +34,21 @@ struct Loss {
     launch_on(threads, CrossEntropyForward<T>{logits.matrix(), targets, loss.span(), log_sum_exp.span()});
     launch_on(threads,
               CrossEntropyBackward<T>{logits.matrix(), targets, log_sum_exp.span(), factor, d_logits.matrix()});
+  }
+  /// Computes both losses and the gradient of their sum.
+  void run_with_z(int threads = 1) {
+    launch_on(threads, CrossEntropyForward<T>{.logits = logits.matrix(),
+                                              .targets = targets,
+                                              .loss = loss.span(),
+                                              .log_sum_exp = log_sum_exp.span(),
+                                              .squares = squares.span(),
+                                              .largest = largest.span()});
+    launch_on(threads, CrossEntropyBackward<T>{.logits = logits.matrix(),
+                                               .targets = targets,
+                                               .log_sum_exp = log_sum_exp.span(),
+                                               .scale = factor,
+                                               .d_logits = d_logits.matrix(),
+                                               .z_scale = z_factor});
   }
 };
 
@@ -84,6 +101,43 @@ TYPED_TEST(CrossEntropyTest, TokensWithoutATargetHaveNoLossAndNoGradient) {
     EXPECT_EQ(some.loss.at(0, t), counts ? all.loss.at(0, t) : 0);
     for (std::int64_t v = 0; v < 341; ++v) EXPECT_EQ(some.d_logits.at(t, v), counts ? all.d_logits.at(t, v) : 0);
   }
+}
+
+TYPED_TEST(CrossEntropyTest, ZLossAgreesWithExtendedPrecision) {
+  using T = TypeParam;
+  for (const auto& [tokens, vocab] : {std::pair{1, 1}, {1, 7}, {0, 33}, {33, 341}, {2, 8192}}) {
+    Loss<T> loss(tokens, vocab), plain(tokens, vocab);
+    if (tokens > 1) loss.targets[1] = plain.targets[1] = no_target;
+    loss.run_with_z(2);
+    plain.run();
+    EXPECT_TRUE(loss.loss.same_bits(plain.loss));
+    std::vector<double> squares, gradient;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const std::int32_t target = loss.targets[static_cast<std::size_t>(t)];
+      const double counts = target == no_target ? 0 : 1;
+      long double sum = 0;
+      for (std::int64_t v = 0; v < vocab; ++v) sum += std::exp(static_cast<long double>(loss.logits.at(t, v)));
+      double largest = loss.logits.at(t, 0);
+      for (std::int64_t v = 1; v < vocab; ++v) largest = std::max(largest, loss.logits.at(t, v));
+      EXPECT_EQ(loss.largest.at(0, t), largest);
+      const auto log_sum = static_cast<double>(std::log(sum));
+      squares.push_back(counts * log_sum * log_sum);
+      for (std::int64_t v = 0; v < vocab; ++v) {
+        const double p = std::exp(loss.logits.at(t, v) - log_sum);
+        gradient.push_back(counts * (scale * (p - (v == target)) + z_scale * 2 * log_sum * p));
+      }
+    }
+    expect_close(loss.squares, squares, 8 * tolerance_of<Accumulator<T>>);
+    expect_close(loss.d_logits, gradient, 4 * tolerance_of<T>);
+  }
+}
+
+TYPED_TEST(CrossEntropyTest, ZLossOfWeightZeroChangesNoBit) {
+  Loss<TypeParam> loss(9, 341), plain = loss;
+  loss.z_factor[0] = 0;
+  loss.run_with_z();
+  plain.run();
+  EXPECT_TRUE(loss.d_logits.same_bits(plain.d_logits));
 }
 
 TYPED_TEST(CrossEntropyTest, GradientMayOverwriteTheLogits) {
@@ -155,7 +209,12 @@ void run_in_parts(Loss<T>& whole, const std::vector<std::int64_t>& begins) {
                                      .vocab = vocab,
                                      .statistics = statistics.matrix().rows_from(p * tokens, tokens)});
   });
-  launch_on(2, CrossEntropyJoin<A>{statistics.matrix(), whole.targets, whole.loss.span(), whole.log_sum_exp.span()});
+  launch_on(2, CrossEntropyJoin<A>{.statistics = statistics.matrix(),
+                                   .targets = whole.targets,
+                                   .loss = whole.loss.span(),
+                                   .log_sum_exp = whole.log_sum_exp.span(),
+                                   .squares = whole.squares.span(),
+                                   .largest = whole.largest.span()});
   for_each_part([&](std::int64_t, std::int64_t first, std::int64_t count) {
     launch_on(2, CrossEntropyBackward<T>{.logits = whole.logits.matrix().cols_from(first, count),
                                          .targets = whole.targets,
@@ -163,7 +222,8 @@ void run_in_parts(Loss<T>& whole, const std::vector<std::int64_t>& begins) {
                                          .scale = whole.factor,
                                          .d_logits = whole.d_logits.matrix().cols_from(first, count),
                                          .first = first,
-                                         .vocab = vocab});
+                                         .vocab = vocab,
+                                         .z_scale = whole.z_factor});
   });
 }
 
@@ -172,10 +232,13 @@ TYPED_TEST(CrossEntropyTest, PartsOfTheVocabularyGiveTheWhole) {
   for (const auto& begins : std::vector<std::vector<std::int64_t>>{{0}, {0, 170}, {0, 1, 1, 200, 340}}) {
     for (const std::int64_t tokens : {0, 1, 33}) {
       Loss<T> whole(tokens, 341), parts(tokens, 341);
-      whole.run();
+      if (tokens > 1) whole.targets[1] = parts.targets[1] = no_target;
+      whole.run_with_z();
       run_in_parts(parts, begins);
       expect_close(parts.loss, whole.loss.flat(), 4 * tolerance_of<Accumulator<T>>);
       expect_close(parts.log_sum_exp, whole.log_sum_exp.flat(), 4 * tolerance_of<Accumulator<T>>);
+      EXPECT_TRUE(parts.largest.same_bits(whole.largest));
+      expect_close(parts.squares, whole.squares.flat(), 8 * tolerance_of<Accumulator<T>>);
       expect_close(parts.d_logits, whole.d_logits.flat(), 4 * tolerance_of<T>);
     }
   }
@@ -216,6 +279,22 @@ TEST(CrossEntropy, GradientByFiniteDifferences) {
   const auto f = [&](const std::vector<double>& v) {
     double sum = 0;
     for (const double value : naive(Grid<double>::from(3, 7, v), loss.targets)) sum += scale * value;
+    return sum;
+  };
+  expect_gradient(f, loss.logits.flat(), loss.d_logits.flat());
+}
+
+TEST(CrossEntropy, GradientOfTheZLossByFiniteDifferences) {
+  Loss<double> loss(3, 7);
+  loss.run_with_z();
+  const auto f = [&](const std::vector<double>& v) {
+    const auto logits = Grid<double>::from(3, 7, v);
+    double sum = 0;
+    const std::vector<double> losses = naive(logits, loss.targets);
+    for (std::size_t t = 0; t < losses.size(); ++t) {
+      const double log_sum = losses[t] + logits.at(static_cast<std::int64_t>(t), loss.targets[t]);
+      sum += scale * losses[t] + z_scale * log_sum * log_sum;
+    }
     return sum;
   };
   expect_gradient(f, loss.logits.flat(), loss.d_logits.flat());

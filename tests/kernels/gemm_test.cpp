@@ -123,7 +123,8 @@ void check_batch(std::int64_t count, const test::GemmCase& c) {
         }
         const double error = std::abs(result.at(i * c.m + row, col) - expected);
         const double tolerance = test::gemm_tolerance<T, Out>(c.k);
-        ASSERT_TRUE(error <= tolerance) << i << ": " << row << ", " << col;
+        ASSERT_TRUE(error <= tolerance) << name_of(dtype_of<T>) << " " << i << ": " << row << ", " << col << ": error "
+                                        << error << " of " << expected;
       }
     }
   }

@@ -116,18 +116,28 @@ TEST(SumRanges, AddsUpEachOutputsRanges) {
 
 TEST(NormsOfLayers, AddsUpThePartsOfEachLayer) {
   constexpr std::int64_t layers = 35, columns = 2;
-  auto x = Grid<double>::random(3 * columns, layers, "x");
+  auto x = Grid<double>::random(NormsOfLayers::kinds * columns, layers, "x");
   for (double& value : x.values) value *= value;
   std::vector<double> norms(columns, poison<double>());
   const auto join = [&] { launch_on(1, NormsOfLayers{.x = x.span(), .layers = layers, .norms = norms}); };
   join();
   for (std::int64_t c = 0; c < columns; ++c) {
     long double sum = 0;
-    for (std::int64_t p = 0; p < 3; ++p) {
+    for (std::int64_t p = 0; p < NormsOfLayers::kinds; ++p) {
       for (std::int64_t l = 0; l < layers; ++l) sum += x.at(p * columns + c, l);
     }
     const auto expected = static_cast<double>(std::sqrt(sum));
     EXPECT_TRUE(std::abs(norms[static_cast<std::size_t>(c)] - expected) <= 1e-13 * expected);
+  }
+  std::vector<double> by_layer(static_cast<std::size_t>(columns * layers), poison<double>());
+  launch_on(1, NormsOfLayers{.x = x.span(), .layers = layers, .norms = norms, .by_layer = by_layer});
+  for (std::int64_t c = 0; c < columns; ++c) {
+    for (std::int64_t l = 0; l < layers; ++l) {
+      double sum = 0;
+      for (std::int64_t p = 0; p < NormsOfLayers::kinds; ++p) sum += x.at(p * columns + c, l);
+      const double expected = std::sqrt(sum);
+      EXPECT_TRUE(std::abs(by_layer[static_cast<std::size_t>(c * layers + l)] - expected) <= 1e-13 * expected);
+    }
   }
   x(3, 7) = poison<double>();  // belongs to the second norm
   join();

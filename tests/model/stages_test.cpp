@@ -246,6 +246,22 @@ TEST(StageBlocks, AreCutWithRecomputation) {
   EXPECT_EQ(stage_blocks(config, 2), (std::vector<Range>{{0, 4}, {4, 4}}));
 }
 
+/// Attention makes the blocks dearer than the head with longer sequences; the model is divided for those of stage 1.
+TEST(StageBlocks, AreTheSameInAllTrainingStages) {
+  Config config = model_config();
+  config.model.layers = 8;
+  config.model.first_dense_layers = 0;
+  config.model.vocab = 1;
+  config.model.vocab = static_cast<std::int64_t>(4 * block_flops(config, 0) / head_flops(config));
+  config.training_stages = {{.from_step = 2, .values = {{"batch.seq_len", "4096"}}}};
+  const std::vector<Range> first{{0, 5}, {5, 3}};
+  EXPECT_EQ(stage_blocks(config_of_stage(config, 1), 2), first);
+  EXPECT_EQ(stage_blocks(config_of_stage(config, 2), 2), first);
+  Config alone = config_of_stage(config, 2);
+  alone.division_batch.reset();
+  EXPECT_EQ(stage_blocks(alone, 2), (std::vector<Range>{{0, 4}, {4, 4}}));
+}
+
 TEST(StageBlocks, TheHeadTakesThePlaceOfBlocks) {
   Config config = model_config();
   config.model.layers = 8;

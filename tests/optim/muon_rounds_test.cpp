@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/round_up.h"
+#include "optim/newton_schulz.h"
 #include "parallel/data/flat_range.h"
 #include "support/grid.h"
 
@@ -140,7 +141,8 @@ void move(const std::vector<MovedBox>& boxes, const std::vector<double>& from, s
 std::int64_t sum(const std::vector<std::int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
-std::vector<double> buffer(std::int64_t size) { return std::vector<double>(static_cast<std::size_t>(size), -2.0); }
+constexpr double unset = -2;
+std::vector<double> buffer(std::int64_t size) { return std::vector<double>(static_cast<std::size_t>(size), unset); }
 
 /// An all-to-all between buffers; counts as MuonRound has them.
 Buffers all_to_all(const Buffers& sent, const std::vector<std::vector<std::int64_t>>& send,
@@ -181,19 +183,23 @@ void execute(Group& group, double change, std::vector<double>& exchanged) {
       const MuonRound& round = group.rounds[r][k];
       move(round.received_boxes, received[r], matrices[r]);
       for (const MuonRound::Batch& batch : round.batches) {
-        const std::int64_t elements = batch.rows * batch.cols;
-        ASSERT_LE(batch.first + batch.count * elements, round.elements);
-        for (std::int64_t i = 0; i < batch.count * elements; ++i) {  // whole matrices, row by row
-          const double value = matrices[r][static_cast<std::size_t>(batch.first + i)];
-          ASSERT_EQ(std::fmod(value, 1e6), static_cast<double>(i % elements)) << batch.rows << " x " << batch.cols;
-          const auto m = static_cast<std::size_t>(value / 1e6);
-          ASSERT_EQ(group.owners[m], static_cast<int>(r));
-          ASSERT_EQ(group.layout.slices.front()[m].rows, batch.rows);
+        const std::int64_t stride = row_stride(batch.cols);
+        ASSERT_LE(batch.first + batch.count * batch.rows * stride, round.elements);
+        for (std::int64_t row = 0; row < batch.count * batch.rows; ++row) {  // whole matrices, row by row
+          for (std::int64_t col = 0; col < stride; ++col) {
+            double& value = matrices[r][static_cast<std::size_t>(batch.first + row * stride + col)];
+            if (col >= batch.cols) {
+              ASSERT_EQ(value, unset) << "between rows";
+              continue;
+            }
+            ASSERT_EQ(std::fmod(value, 1e6), static_cast<double>(row % batch.rows * batch.cols + col))
+                << batch.rows << " x " << batch.cols;
+            const auto m = static_cast<std::size_t>(value / 1e6);
+            ASSERT_EQ(group.owners[m], static_cast<int>(r));
+            ASSERT_EQ(group.layout.slices.front()[m].rows, batch.rows);
+            value += change;
+          }
         }
-      }
-      for (double& element : matrices[r]) {
-        EXPECT_GE(element, 0) << "an element of a matrix that no rank sent";
-        element += change;
       }
       unpack(round.own, matrices[r], group.gradients[r]);
       move(round.returned_boxes, matrices[r], returned.emplace_back(buffer(sum(round.returned))));

@@ -1,5 +1,7 @@
 #include "optim/newton_schulz.h"
 
+#include <algorithm>
+
 #include "core/copy.h"
 #include "support/grid.h"
 #include "support/tested_stream.h"
@@ -50,12 +52,26 @@ class NewtonSchulzTest : public testing::Test {};
 using Types = testing::Types<float, bfloat16, double>;
 TYPED_TEST_SUITE(NewtonSchulzTest, Types);
 
+/// Orthogonalises the matrices of `u`, which follow each other without padding, and returns them in the same order.
 template <class T>
 std::vector<T> orthogonalized(const std::vector<T>& u, std::int64_t count, std::int64_t rows, std::int64_t cols) {
   const Stream& stream = tested_stream();
-  const Tensor x = tensor_of(stream, {count * rows * cols}, u);
+  const std::int64_t stride = row_stride(cols);
+  std::vector<T> padded(static_cast<std::size_t>(count * rows * stride), T(0.0f));
+  for (std::int64_t row = 0; row < count * rows; ++row) {
+    std::copy_n(u.begin() + row * cols, cols, padded.begin() + row * stride);
+  }
+  const Tensor x = tensor_of(stream, {std::ssize(padded)}, padded);
   orthogonalize(stream, x, count, rows, cols);
-  return values_of<T>(stream, x);
+  const std::vector<T> values = values_of<T>(stream, x);
+  std::vector<T> result;
+  for (std::int64_t row = 0; row < count * rows; ++row) {
+    const auto begin = values.begin() + row * stride;
+    result.insert(result.end(), begin, begin + cols);
+    const auto is_zero = [](T value) { return to_double(value) == 0; };
+    EXPECT_TRUE(std::isnan(to_double(*begin)) || std::all_of(begin + cols, begin + stride, is_zero));
+  }
+  return result;
 }
 
 /// bf16 rounds X and products in each of five iterations, which increase small singular values 3.4 times.

@@ -85,11 +85,54 @@ TEST(UpdateRanges, AreDividedByDecayAndRule) {
   EXPECT_EQ(elements_with_state(parts, 1), 20);
 }
 
+/// Without optim.qk_clip the heads make no difference; with it, ranges end where the elements of heads do.
+TEST(UpdateRanges, AreDividedByHeads) {
+  const auto unit = mixed_unit();
+  const HeadScaling queries{.period = 10, .split = 10, .first_head = 6}, keys{.begin = 30, .period = 20, .split = 8};
+  unit->parameters()[1]->heads = {{{0, 30}, queries}, {{30, 20}, keys}};
+  EXPECT_EQ(update_ranges(RuleAssignment({}), *unit),
+            (std::vector<UpdateRange>{{64, false, WeightRule::adamw}, {192, true, WeightRule::adamw}}));
+  OptimConfig config = muon_config({"*/k_proj/weight"});
+  config.qk_clip = 100;
+  HeadScaling queries_in_unit = queries, keys_in_unit = keys;
+  queries_in_unit.begin = 64;
+  keys_in_unit.begin = 64 + 30;
+  EXPECT_EQ(update_ranges(RuleAssignment(config), *unit),
+            (std::vector<UpdateRange>{{64, false, WeightRule::adamw},
+                                      {64 + 30, true, WeightRule::muon, queries_in_unit},
+                                      {64 + 50, true, WeightRule::adamw, keys_in_unit},
+                                      {64 + 96 + 32, true, WeightRule::muon}}));
+  config = {};
+  config.qk_clip = 100;
+  const std::vector<UpdateRange> ranges = update_ranges(RuleAssignment(config), *unit);
+  EXPECT_EQ(ranges, (std::vector<UpdateRange>{{64, false, WeightRule::adamw},
+                                              {64 + 30, true, WeightRule::adamw, queries_in_unit},
+                                              {64 + 50, true, WeightRule::adamw, keys_in_unit},
+                                              {192, true, WeightRule::adamw}}));
+  EXPECT_EQ(rule_ranges(ranges, {70, 100}).size(), 1u) << "heads do not divide the states";
+}
+
 TEST(WeightRule, MuonKeepsOneStateLess) {
-  EXPECT_EQ(state_bytes(WeightRule::adamw, DType::f32), 8);
-  EXPECT_EQ(state_bytes(WeightRule::muon, DType::f32), 4);
-  EXPECT_EQ(state_bytes(WeightRule::adamw, DType::bf16), 12);
-  EXPECT_EQ(state_bytes(WeightRule::muon, DType::bf16), 8);
+  const OptimConfig optim;
+  EXPECT_EQ(state_bytes(WeightRule::adamw, optim, DType::f32), 8);
+  EXPECT_EQ(state_bytes(WeightRule::muon, optim, DType::f32), 4);
+  EXPECT_EQ(state_bytes(WeightRule::adamw, optim, DType::bf16), 12);
+  EXPECT_EQ(state_bytes(WeightRule::muon, optim, DType::bf16), 8);
+}
+
+TEST(WeightRule, MomentsInBf16TakeHalf) {
+  OptimConfig optim;
+  optim.moments = MomentType::bf16;
+  EXPECT_EQ(state_bytes(WeightRule::adamw, optim, DType::f32), 4);
+  EXPECT_EQ(state_bytes(WeightRule::muon, optim, DType::f32), 2);
+  EXPECT_EQ(state_bytes(WeightRule::adamw, optim, DType::bf16), 8);
+  EXPECT_EQ(state_bytes(WeightRule::muon, optim, DType::bf16), 6);
+  // AdamW reads and writes two states, Muon its momentum twice: once in each half of the step.
+  for (const DType type : {DType::f32, DType::bf16}) {
+    EXPECT_EQ(update_bytes(WeightRule::adamw, {}, type) - update_bytes(WeightRule::adamw, optim, type), 8);
+    EXPECT_EQ(update_bytes(WeightRule::muon, {}, type) - update_bytes(WeightRule::muon, optim, type), 8);
+  }
+  EXPECT_EQ(update_bytes(WeightRule::adamw, {}, DType::bf16), 30);
 }
 
 }  // namespace

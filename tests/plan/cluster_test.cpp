@@ -52,6 +52,7 @@ bool together(Axis axis, const MeshCoordinates& a, const MeshCoordinates& b, con
     case Axis::expert: return stage && a.expert_data == b.expert_data && a.expert_tensor == b.expert_tensor;
     case Axis::expert_tensor: return stage && a.expert_data == b.expert_data && a.expert == b.expert;
     case Axis::expert_data: return stage && a.expert == b.expert && a.expert_tensor == b.expert_tensor;
+    case Axis::expert_copies: return a.pipeline == b.pipeline && a.expert == b.expert;
     case Axis::expert_across: return together(Axis::expert, a, b, shape) && a.expert % each == b.expert % each;
     case Axis::expert_within: return together(Axis::expert, a, b, shape) && a.expert / each == b.expert / each;
     default: return true;

@@ -62,6 +62,14 @@ class Tasks(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "2 labels for 1 records"):
             self.items("piqa", [PIQA], labels=str(labels))
 
+    def test_only_newlines_separate_records(self):
+        goal = "one\u2028two\x85three\x0bfour\rfive"
+        path = self.folder / "lines.jsonl"
+        record = json.dumps(PIQA | {"goal": goal, "label": 1}, ensure_ascii=False)
+        path.write_bytes(f"{record}\r\n{record}\n\n".encode())
+        made = convert.converted("piqa", str(path), labels=None, distractors=2, seed=1)
+        self.assertEqual([item["context"] for item in made], [f"Question: {goal}\nAnswer: "] * 2)
+
     def test_arc(self):
         own, hub = self.items("arc", [ARC, ARC_HUB])
         self.assertEqual(own, {"context": "Question: What is a planet?\nAnswer: ", "choices": ["a rock", "a world"], "answer": 1})

@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (GTEST_FLAG_GET(list_tests)) return RUN_ALL_TESTS();
 #ifdef LYCEUM_TEST_DEVICE
-  lyceum::load_kernels_at_start();
+  lyceum::prepare_cuda_for_ranks();
 #endif
   int provided = 0, rank = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);

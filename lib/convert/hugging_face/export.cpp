@@ -138,14 +138,17 @@ std::string index_text(const std::vector<Shard>& shards) {
 /// Writes all files except the weights. Returns lines for the user.
 std::vector<std::string> write_small_files(const fs::path& folder, const Hosting& hosting,
                                            const CheckpointReader& source, const Export& made) {
+  const Json imported = side_files_of(source);
   TokenizerFiles files;
   std::optional<Tokenizer> tokenizer;
   if (!source.tokenizer_sha256().empty()) {
-    files = tokenizer_files(source.tokenizer());
+    // transformers 5 reads add_bos_token only if there is no tokenizer.json.
+    const std::string bos = adds_bos_token(imported) ? bos_token_of(imported).value_or("") : "";
+    files = tokenizer_files(source.tokenizer(), bos);
     tokenizer.emplace(source.tokenizer());
   }
-  SideFiles side = exported_side_files(side_files_of(source), made.data, tokenizer ? &*tokenizer : nullptr,
-                                       files.files["tokenizer_config.json"]);
+  SideFiles side =
+      exported_side_files(imported, made.data, tokenizer ? &*tokenizer : nullptr, files.files["tokenizer_config.json"]);
   files.files.erase("tokenizer_config.json");
   side.files.merge(files.files);
   for (const auto& [name, bytes] : side.files) write_file(folder / name, bytes);

@@ -112,6 +112,7 @@ NewRun import_run(const ModelFolder& model, LoadedConfig wanted) {
   require_tensors_for(run.resolved, model);
   std::set<std::string> read;
   for (const ModelTensor& tensor : model_tensors(run.resolved)) {
+    if (is_adapter(tensor.name)) continue;  // training adds them
     if (const auto part = stacked_part(model.architecture(), run.resolved.moe.experts, tensor)) {
       const StackedSource theirs = stacked_source(model, *part);
       read.insert(theirs.names.begin(), theirs.names.end());

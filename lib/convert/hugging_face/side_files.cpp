@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char *generation_name = "generation_config.json", *tokenizer_config_name = "tokenizer_config.json",
                      *special_tokens_name = "special_tokens_map.json", *template_name = "chat_template.jinja",
-                     *eos = "eos_token_id", *eos_text = "eos_token";
+                     *eos = "eos_token_id", *eos_text = "eos_token", *bos_text = "bos_token";
 constexpr std::array special_tokens{"bos_token_id", eos, "pad_token_id"};
 
 /// Returns the ids of eos_token_id, whose value is a number, a list or null.
@@ -31,6 +31,16 @@ std::vector<std::int64_t> ids_of(const Json& value) {
 }
 
 Json json_of_ids(const std::vector<std::int32_t>& ids) { return ids.size() == 1 ? Json(ids[0]) : Json(ids); }
+
+/// Returns the name of the special token with this role; nothing if there is none.
+std::optional<std::string> special_token_of(const Json& side_files, const char* role) {
+  for (const char* name : {special_tokens_name, tokenizer_config_name}) {
+    const Json& token = value_of(value_of(side_files, name), role);
+    const Json& text = token.is_object() ? value_of(token, "content") : token;  // an added token, or its text
+    if (text.is_string()) return text.get<std::string>();
+  }
+  return {};
+}
 
 /// The tokens that end a text, and whether they are those of the imported files.
 struct Ends {
@@ -83,13 +93,11 @@ std::vector<std::int64_t> end_tokens_of(const Json& side_files) {
   return {};
 }
 
-std::optional<std::string> begin_token_of(const Json& side_files) {
-  for (const char* name : {special_tokens_name, tokenizer_config_name}) {
-    const Json& token = value_of(value_of(side_files, name), "bos_token");
-    const Json& text = token.is_object() ? value_of(token, "content") : token;  // an added token, or its text
-    if (text.is_string()) return text.get<std::string>();
-  }
-  return {};
+std::optional<std::string> bos_token_of(const Json& side_files) { return special_token_of(side_files, bos_text); }
+std::optional<std::string> eos_token_of(const Json& side_files) { return special_token_of(side_files, eos_text); }
+
+bool adds_bos_token(const Json& side_files) {
+  return value_of(value_of(side_files, tokenizer_config_name), "add_bos_token") == true;
 }
 
 std::string chat_of(const Json& side_files) {

@@ -25,9 +25,13 @@ Json side_files_of(const CheckpointReader& checkpoint);
 
 /// Returns the tokens that end a generated text: eos_token_id of generation_config.json, or else of config.json.
 std::vector<std::int64_t> end_tokens_of(const Json& side_files);
-/// Returns the name of the token that begins a text: bos_token of special_tokens_map.json or tokenizer_config.json;
-/// nothing if there is none.
-std::optional<std::string> begin_token_of(const Json& side_files);
+/// Return the names of the tokens that begin and end a text: bos_token and eos_token of special_tokens_map.json or
+/// tokenizer_config.json; nothing if there is none.
+std::optional<std::string> bos_token_of(const Json& side_files);
+std::optional<std::string> eos_token_of(const Json& side_files);
+/// True if add_bos_token of tokenizer_config.json is true. The tokenizer then adds bos_token before each text, if it is
+/// a tokenizer.model; transformers 5 ignores the key if there is a tokenizer.json, whose post_processor adds tokens.
+bool adds_bos_token(const Json& side_files);
 /// Returns the name of Lyceum's chat template that equals the imported one; `auto` if there is none.
 std::string chat_of(const Json& side_files);
 

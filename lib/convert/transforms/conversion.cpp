@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "io/routing/merge.h"
 #include "io/text/table.h"
+#include "model/adapters.h"
 #include "model/model_tensors.h"
 #include "model/routing/mixture.h"
 #include "model/routing/router.h"
@@ -24,7 +25,7 @@ namespace lyceum {
 
 namespace {
 
-constexpr std::array transform_names{"reset", "upcycle", "insert", "prune", "modulize"};
+constexpr std::array transform_names{"reset", "merge", "upcycle", "insert", "prune", "modulize"};
 
 /// Returns the tensors of the target that are not copied unchanged, given its resolved configuration.
 using SpecialPartsOf = std::function<SpecialParts(const Config& resolved)>;
@@ -90,6 +91,12 @@ void require_no_ffn_bias(const Task& task) {
 
 SpecialPartsOf same_tensors(const Task&) {
   return [](const Config&) { return SpecialParts(); };
+}
+
+SpecialPartsOf merged(const Task& task) {
+  require_usage(task.source.has_adapters(), "{} has no adapters to merge: only runs with optim.lora_rank save some",
+                task.source.directory().string());
+  return same_tensors(task);
 }
 
 /// Makes experts of E copies of each FFN. With m slices per copy there are m·E experts, of which m·k are chosen. All
@@ -258,8 +265,8 @@ SpecialPartsOf modulized(const Task& task) {
 }
 
 SpecialPartsOf apply_transform(const Task& task) {
-  constexpr std::array<SpecialPartsOf (*)(const Task&), transform_names.size()> all{same_tensors, upcycled, inserted,
-                                                                                    pruned, modulized};
+  constexpr std::array<SpecialPartsOf (*)(const Task&), transform_names.size()> all{same_tensors, merged, upcycled,
+                                                                                    inserted,     pruned, modulized};
   const auto found =
       std::ranges::find(transform_names, task.request.transform, [](auto name) { return std::string(name); });
   require(found != transform_names.end(), "no such transform: {}", task.request.transform);
@@ -293,6 +300,7 @@ Conversion convert(const ConversionRequest& request, const CheckpointReader& sou
   conversion.config = conversion.resolved = std::move(wanted.config);
   resolve(conversion.resolved, ranks);
   if (!conversion.resolved.optim.train_only.empty()) count_trained_values(conversion.resolved);
+  require_adaptable(conversion.resolved);
   conversion.recipes = recipes_of(conversion.resolved, source, special_parts_of(conversion.resolved));
   return conversion;
 }

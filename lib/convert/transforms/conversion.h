@@ -33,6 +33,7 @@ struct ConversionRequest {
 };
 /// Returns the names of all transforms:
 /// - reset: copies the weights unchanged;
+/// - merge: the same for a checkpoint with adapters, which its reader has merged into the weights;
 /// - upcycle: makes experts of copies of dense FFNs;
 /// - insert: adds experts with initial values;
 /// - prune: removes rarely used experts;
@@ -47,12 +48,13 @@ struct Conversion {
   std::vector<std::string> notes;  // lines for the user
 };
 
-/// Plans a transform of the checkpoint `source`, whose resolved configuration is `own`. `wanted` is the configuration
-/// of the new run before the transform's own changes: `own` with the user's changes, which alone have an origin. The
-/// caller sets run.dir, and resets keys that refer to the old mesh or to tensors of the old model (optim.train_only,
-/// optim.router_penalty). Throws a usage Error for an invalid request or configuration, and a bad_input Error if the
-/// checkpoint is incomplete or the routing log is of another model. Throws a failed Error if `transform` is not one of
-/// transforms().
+/// Plans a transform of the checkpoint `source`, whose resolved configuration is `own`. If the checkpoint has adapters,
+/// `source` must have merged them (CheckpointReader::merge_adapters()), and `own` must have none. `wanted` is the
+/// configuration of the new run before the transform's own changes: `own` with the user's changes, which alone have an
+/// origin. The caller sets run.dir, and resets keys that refer to the old mesh or to tensors of the old model
+/// (optim.train_only, optim.router_penalty). Throws a usage Error for an invalid request or configuration, and a
+/// bad_input Error if the checkpoint is incomplete or the routing log is of another model. Throws a failed Error if
+/// `transform` is not one of transforms().
 Conversion convert(const ConversionRequest& request, const CheckpointReader& source, const Config& own,
                    LoadedConfig wanted);
 

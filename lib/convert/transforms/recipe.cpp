@@ -132,6 +132,7 @@ std::vector<std::int64_t> numbers_from(std::int64_t first, std::int64_t count) {
 std::vector<Recipe> recipes_of(const Config& resolved, const CheckpointReader& source, SpecialParts special) {
   std::vector<Recipe> recipes;
   for (ModelTensor& tensor : model_tensors(resolved)) {
+    if (is_adapter(tensor.name)) continue;  // training adds them
     auto node = special.extract(tensor.name);
     std::vector<RowSource> parts;
     if (node.empty()) {

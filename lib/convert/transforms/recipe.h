@@ -40,9 +40,9 @@ struct Recipe {
 /// tensor of the same name.
 using SpecialParts = std::map<std::string, std::vector<RowSource>>;
 
-/// Returns a recipe for each tensor of the model. Throws a usage Error if the checkpoint lacks the source of a part, or
-/// if the parts do not add up to the tensor's shape; and a failed Error if `special` has a tensor that is not of the
-/// model.
+/// Returns a recipe for each tensor of the model except adapters. Throws a usage Error if the checkpoint lacks the
+/// source of a part, or if the parts do not add up to the tensor's shape; and a failed Error if `special` has a tensor
+/// that is not of the model.
 std::vector<Recipe> recipes_of(const Config& resolved, const CheckpointReader& source, SpecialParts special);
 
 /// Computes a tensor into `values`, which must have as many elements as the tensor. Initial values depend on (seed,

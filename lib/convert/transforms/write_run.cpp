@@ -31,10 +31,12 @@ std::vector<CheckpointSlice> slices_of(const NewRun& run, const ProcessGroup& wo
 }
 
 CheckpointHeader header_of(const NewRun& run, const ProcessGroup& world) {
+  Config config = run.resolved;
+  remove_adapters(config.optim);  // the checkpoint has none: training adds them
   return {.run_uuid = new_run_uuid(world),
           .step = 0,
           .mesh = "none: converted",
-          .config = to_ini(run.resolved),
+          .config = to_ini(config),
           .trainer_state = RunState().text(),
           .tokenizer = run.tokenizer,
           .transformers = run.transformers};

@@ -98,6 +98,7 @@ void copy_to(const CudaStream& stream, void* device, const void* host, std::size
 }
 
 void copy_from(const CudaStream& stream, void* host, const void* device, std::size_t bytes) {
+  require(!stream.recording(), "work that is recorded as a CUDA graph cannot copy from GPU {}", stream.device());
   if (bytes) {
     stream.keep<Staging>().receive(stream, static_cast<std::byte*>(host), static_cast<const std::byte*>(device), bytes);
   }

@@ -135,6 +135,7 @@ void CudaStream::State::wait_until(const std::function<bool()>& reached) const {
 }
 
 void CudaStream::synchronise() const {
+  require(!recording(), "work that is recorded as a CUDA graph cannot wait for GPU {}", device());
   DeviceFault& seen = *state_->seen;
   check(cudaMemcpyAsync(&seen, fault(), sizeof seen, cudaMemcpyDeviceToHost, handle()),
         "reading the error record of the device");

@@ -12,8 +12,8 @@
 
 namespace lyceum {
 
-/// The slice of one logical tensor that one rank saves: a box of f32 values, row-major within the box. `values`,
-/// `stream` and whatever `make` refers to must stay valid until the slice is written or copied.
+/// The slice of one logical tensor that one rank saves: a box of values, row-major within the box. `values`, `stream`
+/// and whatever `make` refers to must stay valid until the slice is written or copied.
 struct CheckpointSlice {
   std::string name;  // of the tensor, such as "model/layers/3/mlp/experts/17/gate_proj/weight"
   Shape shape;       // of the whole tensor
@@ -24,6 +24,9 @@ struct CheckpointSlice {
   /// If `values` is null, computes them into the given buffer (box.extent.size() elements). It is called only when the
   /// slice is written, so at most one such slice needs memory at a time.
   std::function<void(std::span<float>)> make = {};
+  /// The number type in the checkpoint: f32, or bf16, which requires `make`. Values that bf16 cannot represent are
+  /// rounded to nearest.
+  DType type = DType::f32;
 };
 
 /// Prefix of the logical tensors of optimiser state: STATE of weight NAME is "optimizer/STATE/NAME", for example
@@ -33,6 +36,13 @@ constexpr std::string_view optimizer_prefix = "optimizer/";
 constexpr std::string_view average_prefix = "optimizer/ema/";
 /// True if the logical tensor `name` is optimiser state rather than a weight.
 inline bool is_optimizer_state(std::string_view name) { return name.starts_with(optimizer_prefix); }
+
+/// Prefix of the logical tensors of adapters: A [r, n] and B [m, r] of the matrix NAME [m, n] are
+/// "adapters/lora_A/NAME" and "adapters/lora_B/NAME".
+constexpr std::string_view adapter_prefix = "adapters/", adapter_a_prefix = "adapters/lora_A/",
+                           adapter_b_prefix = "adapters/lora_B/";
+/// True if the logical tensor `name` belongs to an adapter.
+inline bool is_adapter(std::string_view name) { return name.starts_with(adapter_prefix); }
 
 /// The contents of a checkpoint except its tensors.
 struct CheckpointHeader {

@@ -35,11 +35,21 @@ Json json_of(const StoredTensor& tensor) {
   for (const StoredBox& stored : tensor.boxes) {
     boxes.push_back({stored.file, stored.dataset, json_of(stored.box.offset), json_of(stored.box.extent)});
   }
-  return {{"name", tensor.name}, {"shape", json_of(tensor.shape)}, {"boxes", std::move(boxes)}};
+  Json json{{"name", tensor.name}, {"shape", json_of(tensor.shape)}, {"boxes", std::move(boxes)}};
+  if (tensor.type != DType::f32) json["type"] = name_of(tensor.type);
+  return json;
+}
+
+DType type_of(const Json& json) {
+  const auto name = json.value("type", std::string(name_of(DType::f32)));
+  for (const DType type : {DType::f32, DType::bf16}) {
+    if (name_of(type) == name) return type;
+  }
+  fail(ExitCode::bad_input, "tensor {} has the unknown type {}", json.at("name").get<std::string>(), excerpt(name, 20));
 }
 
 StoredTensor tensor_of(const Json& json, std::size_t files) {
-  StoredTensor tensor{.name = json.at("name"), .shape = shape_of(json.at("shape")), .boxes = {}};
+  StoredTensor tensor{.name = json.at("name"), .shape = shape_of(json.at("shape")), .boxes = {}, .type = type_of(json)};
   for (const Json& entry : json.at("boxes")) {
     StoredBox stored{
         .file = Exact(entry.at(0)), .dataset = entry.at(1), .box = {shape_of(entry.at(2)), shape_of(entry.at(3))}};
@@ -75,19 +85,19 @@ StoredFile file_of(const Json& json) {
   return file;
 }
 
-/// Throws a bad_input Error unless the files are large enough for all tensors, stored as f32. Later sums of sizes
-/// therefore cannot overflow.
+/// Throws a bad_input Error unless the files are large enough for all tensors. Later sums of sizes therefore cannot
+/// overflow.
 void check_sizes(const Manifest& manifest) {
   std::int64_t bytes = 0;
   for (const StoredFile& file : manifest.files) {
     require_input(file.digest.bytes >= 0 && !__builtin_add_overflow(bytes, file.digest.bytes, &bytes),
                   "file {} cannot have {} bytes", file.name, file.digest.bytes);
   }
-  std::int64_t room = bytes / static_cast<std::int64_t>(sizeof(float));
   for (const StoredTensor& tensor : manifest.tensors) {
-    require_input(tensor.shape.size() <= room, "its files are too small for tensor {} {}", tensor.name,
+    const auto element = static_cast<std::int64_t>(size_of(tensor.type));
+    require_input(tensor.shape.size() <= bytes / element, "its files are too small for tensor {} {}", tensor.name,
                   tensor.shape.text());
-    room -= tensor.shape.size();
+    bytes -= tensor.shape.size() * element;
   }
 }
 
@@ -107,8 +117,9 @@ Manifest parse(std::string_view text) {
   };
   require_known(json.at("format") == checkpoint_format, fmt::format("its format is not {}", checkpoint_format));
   const std::int64_t version = Exact(json.at("format_version"));
-  require_known(version == checkpoint_format_version,
-                fmt::format("unknown format_version {}, this program reads {}: use the version of lyceum that wrote it",
+  require_known(version >= 1 && version <= checkpoint_format_version,
+                fmt::format("unknown format_version {}, this program reads 1 to {}: use the version of lyceum that "
+                            "wrote it",
                             version, checkpoint_format_version));
   check_digest(text);
   Manifest manifest;
@@ -136,13 +147,17 @@ Manifest parse(std::string_view text) {
 
 }  // namespace
 
+std::int64_t format_version_of(std::span<const StoredTensor> tensors) {
+  return std::ranges::all_of(tensors, [](const StoredTensor& tensor) { return tensor.type == DType::f32; }) ? 1 : 2;
+}
+
 std::string manifest_text(const Manifest& manifest) {
   const CheckpointHeader& header = manifest.header;
   std::string text = fmt::format(
       "{{\n\"format\": \"{}\",\n\"format_version\": {},\n\"run_uuid\": {},\n\"step\": {},\n\"mesh\": {},\n"
       "\"sound\": {},\n\"unsound\": {},\n\"timed\": {},\n\"job\": {},\n\"config\": {},\n\"trainer_state\": "
       "{},\n\"files\": [",
-      checkpoint_format, checkpoint_format_version, json_text(Json(header.run_uuid)), header.step,
+      checkpoint_format, format_version_of(manifest.tensors), json_text(Json(header.run_uuid)), header.step,
       json_text(Json(header.mesh)), header.unsound.empty(), json_text(Json(header.unsound)), header.timed,
       json_text(json_of(header.job)), json_text(Json(header.config)), json_text(Json(header.trainer_state)));
   const char* separator = "\n";

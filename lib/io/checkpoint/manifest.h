@@ -17,7 +17,8 @@
 namespace lyceum {
 
 constexpr std::string_view checkpoint_format = "lyceum-checkpoint";
-constexpr std::int64_t checkpoint_format_version = 1;
+/// A checkpoint whose tensors are all f32 has version 1. Version 2 may also have tensors in bf16.
+constexpr std::int64_t checkpoint_format_version = 2;
 constexpr std::string_view manifest_name = "manifest.json";
 constexpr std::string_view index_name = "index.h5";
 
@@ -33,6 +34,7 @@ struct StoredTensor {
   std::string name;
   Shape shape;
   std::vector<StoredBox> boxes;
+  DType type = DType::f32;  // f32 or bf16
 };
 
 /// A file of a checkpoint with its size and SHA-256.
@@ -49,6 +51,8 @@ struct Manifest {
   std::vector<StoredTensor> tensors;  // sorted by name
 };
 
+/// Returns the version of a checkpoint with these tensors.
+std::int64_t format_version_of(std::span<const StoredTensor> tensors);
 /// Returns the manifest as JSON, with one line per file and one per tensor. Its last member is the SHA-256 of all bytes
 /// before it.
 std::string manifest_text(const Manifest& manifest);

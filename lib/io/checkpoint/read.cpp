@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "io/checkpoint/manifest.h"
 #include "io/files/hdf5.h"
@@ -13,13 +14,40 @@
 
 namespace lyceum {
 
+namespace {
+
+/// Reads a box of a dataset in bf16 into the part of a row-major array of shape `shape` that begins at `offset`. HDF5
+/// would convert its own way to the same values, but element by element and much slower.
+void read_halves(const hdf5::Dataset& dataset, const Box& box, float* values, const Shape& shape, const Shape& offset) {
+  const std::int64_t count = box.extent.size();
+  const int last = box.extent.rank() - 1;
+  if (count == 0) return;
+  std::vector<bfloat16> halves(static_cast<std::size_t>(count));
+  dataset.read(box, DType::bf16, halves.data());
+  const std::int64_t row = box.extent[last];
+  for (std::int64_t r = 0; r < count / row; ++r) {
+    std::int64_t rest = r, at = offset[last], stride = shape[last];
+    for (int axis = last - 1; axis >= 0; --axis) {
+      at += (offset[axis] + rest % box.extent[axis]) * stride;
+      rest /= box.extent[axis];
+      stride *= shape[axis];
+    }
+    std::transform(halves.begin() + r * row, halves.begin() + (r + 1) * row, values + at,
+                   [](bfloat16 x) { return static_cast<float>(x); });
+  }
+}
+
+}  // namespace
+
 struct CheckpointReader::Implementation {
   std::filesystem::path directory;
   Manifest manifest;
-  std::vector<Entry> entries;  // one per element of manifest.tensors, in the same order
-  bool averages = false;       // see use_averages()
-  std::mutex mutex;            // guards the members below
-  std::vector<bool> verified;  // per file: its SHA-256 was found correct
+  std::vector<Entry> entries;                // one per element of manifest.tensors, in the same order
+  bool averages = false;                     // see use_averages()
+  std::optional<double> adapter_scale = {};  // see merge_adapters(); no value: adapters are not merged
+  std::vector<Entry> unmerged;               // with merged adapters: the tensors that are not merged
+  std::mutex mutex;                          // guards the members below
+  std::vector<bool> verified;                // per file: its SHA-256 was found correct
   std::size_t most_open = 0;
   std::deque<std::pair<std::size_t, hdf5::File>> open;  // open shards with their index in manifest.files, oldest first
 
@@ -43,9 +71,9 @@ struct CheckpointReader::Implementation {
     return at == manifest.files.end() ? nullptr : &*at;
   }
 
-  /// Reads the intersection of the stored box and the wanted one into `values`, which holds the wanted box. Returns the
-  /// number of elements read.
-  std::int64_t read_common(const StoredBox& stored, const Box& wanted, float* values) {
+  /// Reads the intersection of the stored box of a tensor of type `type` and the wanted one into `values`, which holds
+  /// the wanted box. Returns the number of elements read.
+  std::int64_t read_common(const StoredBox& stored, DType type, const Box& wanted, float* values) {
     const std::optional<Box> common = intersection(stored.box, wanted);
     if (!common) return 0;
     const hdf5::File& file = shard(stored.file);
@@ -58,7 +86,11 @@ struct CheckpointReader::Implementation {
       source.offset[axis] -= stored.box.offset[axis];
       target[axis] -= wanted.offset[axis];
     }
-    dataset.read_into(source, DType::f32, values, wanted.extent, target);
+    if (type == DType::bf16) {
+      read_halves(dataset, source, values, wanted.extent, target);
+    } else {
+      dataset.read_into(source, DType::f32, values, wanted.extent, target);
+    }
     return common->extent.size();
   }
 };
@@ -68,7 +100,7 @@ CheckpointReader::CheckpointReader(std::filesystem::path directory, std::size_t 
   implementation_->manifest = read_manifest(directory);
   implementation_->directory = std::move(directory);
   for (const StoredTensor& tensor : implementation_->manifest.tensors) {
-    implementation_->entries.push_back({tensor.name, tensor.shape});
+    implementation_->entries.push_back({tensor.name, tensor.shape, tensor.type});
   }
   implementation_->most_open = std::max<std::size_t>(1, open_shards);
   implementation_->verified.resize(implementation_->manifest.files.size());
@@ -79,7 +111,9 @@ CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
 
 const CheckpointHeader& CheckpointReader::header() const { return implementation_->manifest.header; }
 const std::filesystem::path& CheckpointReader::directory() const { return implementation_->directory; }
-const std::vector<CheckpointReader::Entry>& CheckpointReader::tensors() const { return implementation_->entries; }
+const std::vector<CheckpointReader::Entry>& CheckpointReader::tensors() const {
+  return implementation_->adapter_scale ? implementation_->unmerged : implementation_->entries;
+}
 
 bool CheckpointReader::has_optimizer_state() const {
   return std::ranges::any_of(implementation_->entries,
@@ -87,6 +121,10 @@ bool CheckpointReader::has_optimizer_state() const {
 }
 
 const CheckpointReader::Entry* CheckpointReader::find(const std::string& name) const {
+  return implementation_->adapter_scale && is_adapter(name) ? nullptr : find_stored(name);
+}
+
+const CheckpointReader::Entry* CheckpointReader::find_stored(const std::string& name) const {
   const std::vector<Entry>& entries = implementation_->entries;
   const auto entry_of = [&](const std::string& wanted) {
     const auto at = std::ranges::lower_bound(entries, wanted, {}, &Entry::name);
@@ -99,21 +137,72 @@ const CheckpointReader::Entry* CheckpointReader::find(const std::string& name) c
 }
 
 void CheckpointReader::use_averages() {
-  const bool any = std::ranges::any_of(tensors(), [](const Entry& e) { return e.name.starts_with(average_prefix); });
+  const bool any =
+      std::ranges::any_of(implementation_->entries, [](const Entry& e) { return e.name.starts_with(average_prefix); });
   require_usage(any, "{} has no average of its weights: only runs with optim.ema save one", directory().string());
   implementation_->averages = true;
 }
 
-void CheckpointReader::read(const std::string& name, const Box& box, float* values) const {
+bool CheckpointReader::has_adapters() const {
+  return std::ranges::any_of(implementation_->entries, [](const Entry& entry) { return is_adapter(entry.name); });
+}
+
+void CheckpointReader::merge_adapters(double scale) {
   Implementation& self = *implementation_;
-  const Entry* entry = find(name);
+  self.unmerged.clear();
+  for (const Entry& entry : self.entries) {
+    const bool of_adapter = is_adapter(entry.name) ||
+                            (is_optimizer_state(entry.name) && entry.name.find("/adapters/") != std::string::npos);
+    if (!of_adapter) self.unmerged.push_back(entry);
+    if (!is_adapter(entry.name)) continue;
+    const bool first = entry.name.starts_with(adapter_a_prefix);
+    const std::string name = entry.name.substr(adapter_a_prefix.size());
+    const Entry* weight = find_stored(name);
+    const Entry* a = first ? &entry : find_stored(std::string(adapter_a_prefix) + name);
+    const Entry* b = first ? find_stored(std::string(adapter_b_prefix) + name) : &entry;
+    const bool fits = weight && a && b && weight->shape.rank() == 2 && a->shape.rank() == 2 && b->shape.rank() == 2 &&
+                      a->shape[1] == weight->shape[1] && b->shape[0] == weight->shape[0] && a->shape[0] == b->shape[1];
+    require_input(fits, "{}: {} does not belong to an adapter of a matrix of this checkpoint",
+                  (self.directory / manifest_name).string(), entry.name);
+  }
+  self.adapter_scale = scale;
+}
+
+void CheckpointReader::read(const std::string& name, const Box& box, float* values) const {
+  read_stored(name, box, values);
+  const Entry* a = implementation_->adapter_scale ? find_stored(std::string(adapter_a_prefix) + name) : nullptr;
+  if (!a || box.extent.size() == 0) return;
+  const std::int64_t rank = a->shape[0], rows = box.extent[0], columns = box.extent[1];
+  std::vector<float> factor_a(static_cast<std::size_t>(rank * columns)),
+      factor_b(static_cast<std::size_t>(rows * rank));
+  read_stored(a->name, {.offset = {0, box.offset[1]}, .extent = {rank, columns}}, factor_a.data());
+  read_stored(std::string(adapter_b_prefix) + name, {.offset = {box.offset[0], 0}, .extent = {rows, rank}},
+              factor_b.data());
+  std::vector<double> sum(static_cast<std::size_t>(columns));
+  for (std::int64_t i = 0; i < rows; ++i) {
+    std::ranges::fill(sum, 0.0);
+    for (std::int64_t k = 0; k < rank; ++k) {
+      const double factor = *implementation_->adapter_scale * factor_b[static_cast<std::size_t>(i * rank + k)];
+      const float* row = factor_a.data() + k * columns;
+      for (double& each : sum) each += factor * *row++;
+    }
+    for (std::int64_t j = 0; j < columns; ++j) {
+      float& value = values[i * columns + j];
+      value = static_cast<float>(value + sum[static_cast<std::size_t>(j)]);
+    }
+  }
+}
+
+void CheckpointReader::read_stored(const std::string& name, const Box& box, float* values) const {
+  Implementation& self = *implementation_;
+  const Entry* entry = find_stored(name);
   require_input(entry, "{}: tensor {} is not in this checkpoint", (self.directory / manifest_name).string(), name);
   require_input(inside(box, entry->shape), "{}: tensor {} is {}, but {} was requested",
                 (self.directory / manifest_name).string(), name, entry->shape.text(), box.text());
   const std::scoped_lock lock(self.mutex);
   std::int64_t filled = 0;
   for (const StoredBox& stored : self.manifest.tensors[static_cast<std::size_t>(entry - self.entries.data())].boxes) {
-    filled += self.read_common(stored, box, values);
+    filled += self.read_common(stored, entry->type, box, values);
   }
   require_input(filled == box.extent.size(), "{}: the boxes of tensor {} do not cover {} exactly once",
                 (self.directory / manifest_name).string(), name, box.text());

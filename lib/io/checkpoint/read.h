@@ -20,10 +20,11 @@ class CheckpointReader {
   struct Entry {
     std::string name;
     Shape shape;
+    DType type = DType::f32;  // in the files: f32 or bf16; read() widens
   };
   const CheckpointHeader& header() const;
   const std::filesystem::path& directory() const;
-  /// Returns all logical tensors, sorted by name.
+  /// Returns all logical tensors in the order of their names. After merge_adapters(), those of adapters are left out.
   const std::vector<Entry>& tensors() const;
   /// True if the checkpoint has optimiser state. A run that resumes without it begins with new state.
   bool has_optimizer_state() const;
@@ -32,6 +33,12 @@ class CheckpointReader {
   /// Makes find() and read() of a weight refer to its moving average (optim.ema) from now on, if it has one. Throws a
   /// usage Error if the checkpoint has no averages.
   void use_averages();
+  /// True if the checkpoint has adapters (adapter_prefix).
+  bool has_adapters() const;
+  /// Makes read() of a matrix W with an adapter return W + scale · B · A from now on, rounded once to f32, and removes
+  /// adapters from tensors() and find(). After use_averages(), A and B are averages, too. Throws a bad_input Error if
+  /// an adapter is incomplete or does not fit its matrix.
+  void merge_adapters(double scale);
   /// Reads a box of a tensor into `values` (row-major f32, box.extent.size() elements). Verifies the digest of each
   /// shard before HDF5 first opens it. Throws a bad_input Error if the tensor is missing, the box is not inside it, a
   /// shard is damaged, or the stored boxes do not cover the box exactly once.
@@ -55,6 +62,9 @@ class CheckpointReader {
 
  private:
   struct Implementation;
+  /// find() and read() without regard to merged adapters.
+  const Entry* find_stored(const std::string& name) const;
+  void read_stored(const std::string& name, const Box& box, float* values) const;
   std::unique_ptr<Implementation> implementation_;
 };
 

@@ -41,7 +41,10 @@ std::string describe_slices(const CheckpointHeader& header, std::span<const Chec
     check_name(slice.name);
     require(slice.shape.rank() > 0, "tensor {} has no dimensions: save it as [1]", slice.name);
     require(slice.values || slice.make || slice.box.extent.size() == 0, "tensor {} has no values", slice.name);
-    list.push_back({slice.name, numbers(slice.shape), numbers(slice.box.offset), numbers(slice.box.extent)});
+    require(slice.type == DType::f32 || slice.type == DType::bf16, "tensor {}: {} cannot be saved", slice.name,
+            name_of(slice.type));
+    list.push_back({slice.name, numbers(slice.shape), numbers(slice.box.offset), numbers(slice.box.extent),
+                    slice.type == DType::bf16});
   }
   return json_text(Json{{"step", header.step}, {"run_uuid", header.run_uuid}, {"slices", std::move(list)}});
 }
@@ -56,9 +59,12 @@ std::vector<StoredTensor> plan_tensors(const CheckpointHeader& header, const std
       const std::string name = slice.at(0);
       const Shape shape = parse_shape(slice.at(1));
       const Box box{parse_shape(slice.at(2)), parse_shape(slice.at(3))};
-      StoredTensor& tensor = tensors.try_emplace(name, StoredTensor{name, shape, {}}).first->second;
+      const DType type = slice.at(4).get<bool>() ? DType::bf16 : DType::f32;
+      StoredTensor& tensor = tensors.try_emplace(name, StoredTensor{name, shape, {}, type}).first->second;
       require(tensor.shape == shape, "tensor {} is {} on rank {}, but {} on another rank", name, shape, rank,
               tensor.shape);
+      require(tensor.type == type, "tensor {} is {} on rank {}, but {} on another rank", name, name_of(type), rank,
+              name_of(tensor.type));
       if (inside(box, shape) && box.extent.size() == 0) continue;  // this rank has no elements of the tensor
       tensor.boxes.push_back({rank, dataset_name(name, shape, box), box});
     }

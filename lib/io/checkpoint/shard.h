@@ -11,8 +11,9 @@ namespace lyceum {
 struct HostCopy {
   explicit HostCopy(std::span<const CheckpointSlice> from);
 
-  std::unique_ptr<float[]> values;      // of all slices, one after the other
-  std::vector<CheckpointSlice> slices;  // refer to `values`
+  std::unique_ptr<float[]> values;      // of all slices in f32, one after the other
+  std::unique_ptr<bfloat16[]> halves;   // of all slices in bf16
+  std::vector<CheckpointSlice> slices;  // refer to `values` and `halves`
 };
 
 /// Writes the slices of a rank to an HDF5 file, one dataset per slice. Does not fsync. `run` executes every action that

@@ -116,7 +116,10 @@ void read_states(const CheckpointReader& reader, const Stream& stream, const Par
                  std::string_view prefix, const Range& range, const Tensor& values,
                  const std::function<bool(const std::string&)>& reads, const RunOnFiles& read_files) {
   clear(stream, values);
-  read_some(reader, stream, unit, prefix, range, values, reads, read_files);
+  if (values.dtype() != DType::bf16) return read_some(reader, stream, unit, prefix, range, values, reads, read_files);
+  const Tensor flat = Tensor::zeros(stream, DType::f32, {range.count}, MemoryKind::buffers);
+  read_some(reader, stream, unit, prefix, range, flat, reads, read_files);
+  convert(stream, flat, values);
 }
 
 void read_weights(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit, const Range& range,

@@ -27,7 +27,8 @@ void read_some(const CheckpointReader& reader, const Stream& stream, const Param
                const Range& range, const Tensor& values, const std::function<bool(const std::string&)>& reads,
                const RunOnFiles& read_files = run_at_once);
 
-/// Reads optimizer state as read_some() does. Sets all other elements of `values` to 0.
+/// Reads optimizer state as read_some() does, into `values` of type f32 or bf16, for which it rounds to nearest what
+/// the checkpoint has in f32. Sets all other elements of `values` to 0.
 void read_states(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit,
                  std::string_view prefix, const Range& range, const Tensor& values,
                  const std::function<bool(const std::string&)>& reads, const RunOnFiles& read_files = run_at_once);

@@ -171,7 +171,7 @@ Dataset File::create_virtual(const std::string& path, DType type, const Shape& s
   const std::string action = "create virtual dataset " + path;
   const Handle list(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_obj_track_times(list.id(), false);
-  if (type == DType::f32 || type == DType::f64) {
+  if (type == DType::f32 || type == DType::bf16 || type == DType::f64) {
     const float missing = std::numeric_limits<float>::quiet_NaN();
     H5Pset_fill_value(list.id(), H5T_NATIVE_FLOAT, &missing);
   }

@@ -60,7 +60,7 @@ class File : public Object {
   /// Creates a dataset and the missing groups of its path.
   Dataset create_dataset(const std::string& path, DType type, const Shape& shape, const Layout& layout = {});
   /// Creates a virtual dataset and the missing groups of its path. The source files need not exist yet. Elements
-  /// without a source, or whose source file is missing, are read as NaN if `type` is f32 or f64, else as 0.
+  /// without a source, or whose source file is missing, are read as NaN if `type` is f32, bf16 or f64, else as 0.
   Dataset create_virtual(const std::string& path, DType type, const Shape& shape,
                          std::span<const VirtualSource> sources);
   /// Opens a dataset. Throws if its data is in files outside this file's folder (external storage, links, virtual

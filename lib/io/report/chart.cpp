@@ -69,7 +69,7 @@ Axes axes_of(const LineChart& chart) {
   for (const ChartLine& line : chart.lines) {
     for (const MetricPoint& point : line.points) {
       axes.x.cover(static_cast<double>(point.step));
-      axes.y.cover(point.value);
+      if (!chart.log || point.value > 0) axes.y.cover(point.value);
       infinite = infinite || std::isinf(point.value);
     }
   }
@@ -94,7 +94,7 @@ std::string path_of(const ChartLine& line, const Axes& axes) {
   const bool dotted = line.dots || line.points.size() == 1;
   bool pen_down = false;
   for (const MetricPoint& point : thinned(line.points)) {
-    if (std::isnan(point.value)) {
+    if (std::isnan(point.value) || (axes.log && point.value <= 0)) {
       pen_down = false;
       continue;
     }
@@ -220,7 +220,7 @@ double round_digit(double number) {
 
 std::vector<double> axis_ticks(double low, double high, int count, bool log) {
   std::vector<double> ticks;
-  if (!(low < high) || !std::isfinite(high - low)) return ticks;
+  if (!(low < high) || !std::isfinite(high - low) || (log && !(low > 0))) return ticks;
   if (log) {
     const bool decades = high / low > 1e4;
     for (double decade = std::pow(10, std::floor(std::log10(low))); decade <= high; decade *= 10) {

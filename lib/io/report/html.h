@@ -16,8 +16,10 @@ struct ReportInput {
   std::string title;
   std::vector<MetricPoint> train = {}, valid = {};  // cross-entropy, nats per token
   std::vector<MetricPoint> mtp = {};  // weighted loss of the modules of multi-token prediction, nats per token
-  std::vector<MetricPoint> lr = {}, grad_norm = {}, skipped = {};  // skipped: steps skipped so far
-  std::optional<double> unigram_entropy = {};                      // nats per token
+  std::vector<MetricPoint> lr = {}, grad_norm = {};
+  std::vector<MetricPoint> skipped = {}, outliers = {};  // steps without an update so far, and those of skip_above
+  Metrics layers = {};                         // norms of layers and the largest logit, by their keys in metrics.jsonl
+  std::optional<double> unigram_entropy = {};  // nats per token
   RoutingReader routing = {};
   std::string no_routing = "No routing was recorded.";  // a sentence that says why `routing` is empty
   std::vector<std::pair<std::string, std::string>> facts = {};

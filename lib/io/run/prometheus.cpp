@@ -41,10 +41,12 @@ std::string prometheus_text(const nlohmann::ordered_json& record, const std::str
     if (!value.is_number()) continue;
     const std::size_t slash = key.find('/');
     const std::string name = key.substr(0, slash);
-    const std::string source =
-        slash == std::string::npos ? "" : fmt::format(",source=\"{}\"", escaped(key.substr(slash + 1)));
+    const std::string part = slash == std::string::npos
+                                 ? ""
+                                 : fmt::format(",{}=\"{}\"", name.starts_with("layer_") ? "layer" : "source",
+                                               escaped(key.substr(slash + 1)));
     gauges[name] +=
-        fmt::format("lyceum_{}{{run=\"{}\"{}}} {}\n", name, escaped(run), source, number_text(value.get<double>()));
+        fmt::format("lyceum_{}{{run=\"{}\"{}}} {}\n", name, escaped(run), part, number_text(value.get<double>()));
   }
   std::string text;
   for (const auto& [name, lines] : gauges) text += fmt::format("# TYPE lyceum_{} gauge\n{}", name, lines);

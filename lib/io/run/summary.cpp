@@ -27,11 +27,13 @@ struct Key {
     skipped,
     rollbacks,
     memory_peak_bytes,
+    interval_ms,
     count
   };
   static constexpr std::array<std::string_view, count> names{
-      "loss",           "valid_loss",   "grad_norm",    "tokens",  "tokens_per_second", "step_ms",          "mfu",
-      "load_imbalance", "idle_experts", "dead_experts", "skipped", "rollbacks",         "memory_peak_bytes"};
+      "loss",    "valid_loss", "grad_norm",         "tokens",       "tokens_per_second",
+      "step_ms", "mfu",        "load_imbalance",    "idle_experts", "dead_experts",
+      "skipped", "rollbacks",  "memory_peak_bytes", "interval_ms"};
 };
 
 /// Computes a Milestone from the steps in ascending order. Positions are steps or tokens.
@@ -91,8 +93,9 @@ class Summarizer {
 
   void add(std::int64_t step, MetricValues values) {
     const auto number = [&](Key::Index key) { return values[key].value_or(std::numeric_limits<double>::quiet_NaN()); };
-    // A gap in the durations or the tokens makes all later positions unknown.
-    seconds_ += number(Key::step_ms) / 1e3;
+    // A gap in the durations or the tokens makes all later positions unknown. With run.metrics_every, a line has the
+    // duration of all steps since the line before.
+    seconds_ += number(values[Key::interval_ms] ? Key::interval_ms : Key::step_ms) / 1e3;
     place_ = {.step = step, .tokens = number(Key::tokens), .seconds = seconds_};
     for (MilestoneMean& mean : at_steps_)
       mean.add(static_cast<double>(step), step, values[Key::loss], values[Key::valid_loss]);

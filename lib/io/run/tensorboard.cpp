@@ -68,7 +68,8 @@ std::string tag_of(const std::string& key) {
   const auto one_of = [&](auto... names) { return ((key == names) || ...); };
   if (key == "loss" || key.ends_with("_loss") || key.starts_with("valid_") || key == "unigram_entropy")
     return "loss/" + key;
-  if (key.ends_with("_norm") || one_of("lr", "skipped", "rollbacks", "stage")) return "optimizer/" + key;
+  if (key.starts_with("layer_") || key == "largest_logit") return "layers/" + key;
+  if (key.ends_with("_norm") || one_of("lr", "skipped", "outliers", "rollbacks", "stage")) return "optimizer/" + key;
   if (one_of("load_imbalance", "idle_experts", "dead_experts")) return "routing/" + key;
   return "speed/" + key;
 }

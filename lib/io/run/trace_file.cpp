@@ -33,6 +33,14 @@ std::string trace_head(const std::vector<std::pair<std::string, std::string>>& f
   return fmt::format("{{\"displayTimeUnit\":\"ms\",\"otherData\":{},{}", json_text(other), events_begin);
 }
 
+/// Writes the end of a file and closes it. Throws a failed Error if it could not be written.
+void finish_file(std::ofstream& out, const std::filesystem::path& file) {
+  out << "\n" << events_end << "\n";
+  errno = 0;
+  out.close();
+  require(out.good(), "{}: cannot be written: {}", file.string(), system_reason(errno));
+}
+
 /// Writes the events of all files to one.
 void write_joined(std::span<const std::filesystem::path> files, const std::filesystem::path& joined) {
   std::ofstream out(joined, std::ios::binary | std::ios::trunc);
@@ -52,10 +60,7 @@ void write_joined(std::span<const std::filesystem::path> files, const std::files
     }
     require_input(complete && head.ends_with(events_begin), "{}: this trace is not complete", part.string());
   }
-  out << "\n" << events_end << "\n";
-  errno = 0;
-  out.close();
-  require(out.good(), "{}: cannot be written: {}", joined.string(), system_reason(errno));
+  finish_file(out, joined);
 }
 
 }  // namespace
@@ -95,15 +100,11 @@ void TraceEvents::add_arrow(std::string_view id, int track, std::int64_t time, b
 
 void write_trace(const std::filesystem::path& file, const std::vector<std::pair<std::string, std::string>>& facts,
                  const TraceEvents& events) {
-  std::string text = trace_head(facts);
-  for (const std::string& line : events.lines()) {
-    text += text.ends_with('[') ? "\n" : ",\n";
-    text += line;
-  }
-  text += "\n";
-  text += events_end;
-  text += "\n";
-  write_file(file, text, /*durable=*/false);
+  std::ofstream out(file, std::ios::binary | std::ios::trunc);
+  out << trace_head(facts);
+  const char* separator = "\n";
+  for (const std::string& line : events.lines()) out << std::exchange(separator, ",\n") << line;
+  finish_file(out, file);
 }
 
 void join_traces(std::span<const std::filesystem::path> files, const std::filesystem::path& file) {

@@ -42,7 +42,7 @@ class TraceEvents {
 };
 
 /// Writes a trace of some events as a JSON object, one event per line. `facts`: names and texts for its "otherData".
-/// Throws as write_file() does.
+/// Throws a failed Error, and leaves what it has written, if that fails.
 void write_trace(const std::filesystem::path& file, const std::vector<std::pair<std::string, std::string>>& facts,
                  const TraceEvents& events);
 

@@ -21,7 +21,7 @@ struct ProgressLine {
   std::optional<double> eta_seconds;     // time until step `steps`, in seconds
   std::optional<double> load_imbalance;  // load of the busiest expert over the mean, in the worst layer
   std::optional<double> mtp_loss = {};   // weighted loss of the modules of multi-token prediction
-  std::int64_t skipped = 0;              // steps skipped by the NaN guard so far
+  std::int64_t skipped = 0;              // steps without an update so far
   int stage = 0;                         // training stage; 0: the run has only one
 };
 

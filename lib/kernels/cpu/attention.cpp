@@ -98,6 +98,7 @@ class SoftmaxForward {
     for (std::int64_t r = 0; r < extent.rows; ++r) {
       const auto query = static_cast<std::size_t>(r);
       attention_.log_sum_exp.row(row + r)[head] = most[query] + std::log(sums[query]);
+      if (attention_.largest.data) attention_.largest.row(row + r)[head] = most[query];
       scaled(Matrix<const float>(out.row(r), 1, value_dim), 1.0f / sums[query], result.rows_from(r, 1));
     }
   }

@@ -11,6 +11,16 @@
 
 namespace lyceum {
 
+namespace {
+
+/// Returns the term of a token in the z-loss.
+template <class A>
+A square_or_zero(A log_sum, std::int32_t target) {
+  return target == no_target ? A{0} : log_sum * log_sum;
+}
+
+}  // namespace
+
 template <class T>
 void run(const CpuStream& stream, const CrossEntropyForward<T>& loss) {
   using A = Accumulator<T>;
@@ -24,6 +34,8 @@ void run(const CpuStream& stream, const CrossEntropyForward<T>& loss) {
       loss.log_sum_exp[t] = log_sum_exp(logits, cols);
       const std::int32_t target = loss.targets[t];
       loss.loss[t] = target == no_target ? A{0} : loss.log_sum_exp[t] - static_cast<A>(logits[target]);
+      if (!loss.squares.empty()) loss.squares[t] = square_or_zero(loss.log_sum_exp[t], target);
+      if (!loss.largest.empty()) loss.largest[t] = row_maximum(logits, cols);
     }
   });
 }
@@ -64,6 +76,8 @@ void run(const CpuStream& stream, const CrossEntropyJoin<A>& join) {
       const auto t = static_cast<std::size_t>(r);
       join.log_sum_exp[t] = largest + std::log(sum);
       join.loss[t] = join.targets[t] == no_target ? A{0} : join.log_sum_exp[t] - target;
+      if (!join.squares.empty()) join.squares[t] = square_or_zero(join.log_sum_exp[t], join.targets[t]);
+      if (!join.largest.empty()) join.largest[t] = largest;
     }
   });
 }
@@ -73,7 +87,7 @@ void run(const CpuStream& stream, const CrossEntropyBackward<T>& loss) {
   using A = Accumulator<T>;
   const std::int64_t rows = loss.logits.rows, cols = loss.logits.cols;
   require_fitting(loss);
-  const A scale = loss.scale[0];
+  const A scale = loss.scale[0], z_scale = loss.z_scale.empty() ? A{0} : loss.z_scale[0];
   require_indices("CrossEntropyBackward", "targets", loss.targets, no_target, words_of(loss));
   parallel_for(stream, rows, rows_per_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
@@ -87,12 +101,14 @@ void run(const CpuStream& stream, const CrossEntropyBackward<T>& loss) {
       const A log_sum = loss.log_sum_exp[t];
       const std::int64_t target = loss.targets[t] - loss.first;
       const bool here = target >= 0 && target < cols;
-      const A at_target = here ? fast_exp(static_cast<A>(logits[target]) - log_sum) - A{1} : A{0};
+      const A of_square = z_scale * (A{2} * log_sum), slope = scale + of_square;
+      const A p = here ? fast_exp(static_cast<A>(logits[target]) - log_sum) : A{0};
+      const A at_target = scale * (p - A{1}) + of_square * p;
 #pragma omp simd
       for (std::int64_t c = 0; c < cols; ++c) {
-        d_logits[c] = round_to<T>(scale * fast_exp(static_cast<A>(logits[c]) - log_sum));
+        d_logits[c] = round_to<T>(slope * fast_exp(static_cast<A>(logits[c]) - log_sum));
       }
-      if (here) d_logits[target] = round_to<T>(scale * at_target);
+      if (here) d_logits[target] = round_to<T>(at_target);
     }
   });
 }

@@ -6,24 +6,9 @@
 
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/squares.h"
 
 namespace lyceum {
-
-namespace {
-
-template <class T>
-double squares_of(const T* x, std::int64_t count) {
-  using A = Accumulator<T>;
-  double sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto value = static_cast<double>(static_cast<A>(x[i]));
-    sum += value * value;
-  }
-  return sum;
-}
-
-}  // namespace
 
 template <class T>
 void run(const CpuStream& stream, const SquaresOfBatch<T>& squares) {
@@ -34,7 +19,7 @@ void run(const CpuStream& stream, const SquaresOfBatch<T>& squares) {
                  for (std::int64_t at = first; at < last; ++at) {
                    const std::int64_t matrix = at / blocks, begin = at % blocks * flat_block;
                    squares.sums.row(matrix)[at % blocks] =
-                       squares_of(squares.x.row(matrix) + begin, std::min(flat_block, squares.x.cols - begin));
+                       sum_of_squares(squares.x.row(matrix) + begin, std::min(flat_block, squares.x.cols - begin));
                  }
                });
 }

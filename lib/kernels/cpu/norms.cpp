@@ -38,12 +38,17 @@ void run(const CpuStream&, const SumRanges& sum) {
 
 void run(const CpuStream&, const NormsOfLayers& join) {
   const auto layers = static_cast<std::size_t>(join.layers), columns = join.norms.size();
-  require_length("NormsOfLayers", "x", join.x, static_cast<std::int64_t>(3 * columns * layers));
+  require_length("NormsOfLayers", "x", join.x, NormsOfLayers::kinds * static_cast<std::int64_t>(columns * layers));
+  if (!join.by_layer.empty()) {
+    require_length("NormsOfLayers", "by_layer", join.by_layer, static_cast<std::int64_t>(columns * layers));
+  }
   for (std::size_t c = 0; c < columns; ++c) {
     double sum = 0;
     for (std::size_t layer = 0; layer < layers; ++layer) {
       const auto part = [&](std::size_t p) { return join.x[(p * columns + c) * layers + layer]; };
-      sum += part(0) + part(1) + part(2);
+      const double of_layer = part(0) + part(1) + part(2) + part(3);
+      sum += of_layer;
+      if (!join.by_layer.empty()) join.by_layer[c * layers + layer] = std::sqrt(of_layer);
     }
     join.norms[c] = std::sqrt(sum);
   }

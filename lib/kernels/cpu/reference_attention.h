@@ -17,10 +17,10 @@ struct AttentionRow {
   using Sum = Accumulator<T>;
   std::vector<Sum> probability;
   Sum log_sum_exp;
+  Sum largest = -std::numeric_limits<Sum>::infinity();  // scaled score, without NaNs; set by the first constructor
 
   /// Computes the softmax over the keys.
   AttentionRow(const T* query, const Matrix<const T>& keys, Sum scale) : probability(scores(query, keys, scale)) {
-    Sum largest = -std::numeric_limits<Sum>::infinity();
     for (const Sum score : probability) {
       if (score > largest) largest = score;
     }
@@ -171,6 +171,7 @@ void run(const CpuStream&, const AttentionForward<T>& attention) {
     const AttentionRow<T> softmax(attention.q.row(at.row) + at.q_col, keys_of(attention, at),
                                   static_cast<Sum>(attention.scale));
     attention.log_sum_exp.row(at.row)[at.head] = softmax.log_sum_exp;
+    if (attention.largest.data) attention.largest.row(at.row)[at.head] = softmax.largest;
     weighted_sum(softmax.probability, values_of(attention, at), attention.out.row(at.row) + at.out_col);
   });
 }

@@ -147,8 +147,8 @@ struct OnlineSoftmax {
   }
 };
 
-/// Divides a warp's `out` by the softmax sums, and writes out and log_sum_exp of its rows. `first` is the block's first
-/// query, `row` the warp's first row in the block.
+/// Divides a warp's `out` by the softmax sums, and writes out, log_sum_exp and `largest` of its rows. `first` is the
+/// block's first query, `row` the warp's first row in the block.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& task, const HeadIndices& indices,
                                int first, int row, OnlineSoftmax<Tiling::tiles>& softmax,
@@ -168,8 +168,10 @@ LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& ta
       }
       const int query = first + row + 16 * t + 8 * half + lane / 4;
       if (lane % 4 == 0 && query < shape.query_len) {
-        *task.log_sum_exp.at(indices.sequence * shape.query_len + query, indices.head) =
-            softmax.largest[t][half] * task.scale + m.log(sum);
+        const std::int64_t at = indices.sequence * shape.query_len + query;
+        const float largest = softmax.largest[t][half] * task.scale;
+        *task.log_sum_exp.at(at, indices.head) = largest + m.log(sum);
+        if (task.largest.data) *task.largest.at(at, indices.head) = largest;
       }
     }
   }

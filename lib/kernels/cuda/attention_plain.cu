@@ -38,6 +38,7 @@ __global__ void __launch_bounds__(plain_threads) forward_kernel(ForwardTask<T> t
     *task.out.at(at.row, at.out_col + d) = narrow<T>(warp.sums[d] / sum);
   }
   if (warp.lane == 0) *task.log_sum_exp.at(at.row, at.head) = largest + log(sum);
+  if (warp.lane == 0 && task.largest.data) *task.largest.at(at.row, at.head) = largest;
 }
 
 /// Computes delta of one row and head per warp.

@@ -28,6 +28,7 @@ struct ForwardTask {
   Accumulator<T> scale;
   const std::int32_t* first_keys;  // see FirstKeys; null: 0 for all
   bool aligned;  // all rows of q, k, v, out begin at multiples of 16 bytes, and heads have multiples of 8 columns
+  StridedMatrix<Accumulator<T>> largest;  // null: not wanted
 };
 
 /// The fields of AttentionBackward as a kernel parameter.
@@ -83,7 +84,8 @@ ForwardTask<T> task_of(const AttentionForward<T>& a) {
           a.log_sum_exp,
           static_cast<Accumulator<T>>(a.scale),
           a.first_keys.data(),
-          forward_aligned(a)};
+          forward_aligned(a),
+          a.largest};
 }
 
 /// Returns the kernel parameter for `a`. `delta` is scratch memory of delta_size(a.shape) elements, which the caller

@@ -45,6 +45,12 @@ __device__ ExpSum<Accumulator<T>> exp_sum(const T* logits, std::int64_t cols) {
   return {largest, join_block<loss_threads>(rescaled(own, largest), Sum{})};
 }
 
+/// Returns the term of a token in the z-loss.
+template <class A>
+__device__ A square_or_zero(A log_sum, std::int32_t target) {
+  return target == no_target ? A{0} : log_sum * log_sum;
+}
+
 template <int width, class T>
 __global__ void __launch_bounds__(loss_threads) cross_entropy_forward(CrossEntropyForward<T> loss, IndexCheck targets) {
   using A = Accumulator<T>;
@@ -61,6 +67,8 @@ __global__ void __launch_bounds__(loss_threads) cross_entropy_forward(CrossEntro
     } else {
       loss.loss[r] = targets.passes(target) ? log_sum - widen(logits[target]) : nan;
     }
+    if (!loss.squares.empty()) loss.squares[r] = square_or_zero(log_sum, target);
+    if (!loss.largest.empty()) loss.largest[r] = all.largest;
   }
 }
 
@@ -93,6 +101,8 @@ __global__ void __launch_bounds__(loss_threads) join_parts(CrossEntropyJoin<A> j
   }
   join.log_sum_exp[r] = largest + std::log(sum);
   join.loss[r] = join.targets[r] == no_target ? A{0} : join.log_sum_exp[r] - target;
+  if (!join.squares.empty()) join.squares[r] = square_or_zero(join.log_sum_exp[r], join.targets[r]);
+  if (!join.largest.empty()) join.largest[r] = largest;
 }
 
 template <int width, class T>
@@ -100,20 +110,21 @@ __global__ void __launch_bounds__(loss_threads)
     cross_entropy_backward(CrossEntropyBackward<T> loss, IndexCheck targets) {
   using A = Accumulator<T>;
   const std::int64_t cols = loss.logits.cols;
-  const A scale = loss.scale[0];
+  const A scale = loss.scale[0], z_scale = loss.z_scale.empty() ? A{0} : loss.z_scale[0];
   for (std::int64_t r = blockIdx.x; r < loss.logits.rows; r += gridDim.x) {
     if (threadIdx.x == 0) targets.passes(loss.targets[r]);
     const T* logits = loss.logits.row(r);
     T* d_logits = loss.d_logits.row(r);
-    const A log_sum = loss.log_sum_exp[r];
+    const A log_sum = loss.log_sum_exp[r], of_square = z_scale * (A{2} * log_sum), slope = scale + of_square;
     const bool counts = loss.targets[r] != no_target;
     const std::int64_t target = loss.targets[r] - loss.first;
     for (std::int64_t c = threadIdx.x * width; c < cols; c += loss_threads * width) {
       const auto values = load<width>(logits + c);
       Pack<T, width> result;
       for (int e = 0; e < width; ++e) {
-        const A probability = std::exp(widen(values[e]) - log_sum);
-        result[e] = narrow<T>(counts ? scale * (c + e == target ? probability - A{1} : probability) : A{0});
+        const A p = std::exp(widen(values[e]) - log_sum);
+        const A gradient = c + e == target ? scale * (p - A{1}) + of_square * p : slope * p;
+        result[e] = narrow<T>(counts ? gradient : A{0});
       }
       store(d_logits + c, result);
     }

@@ -123,45 +123,56 @@ constexpr double moved_numbers() {
 }
 
 /// Estimates the cost of a product in the tiles of `Tiling`, in columns times k, assuming that all experts have equally
-/// many rows. It counts computed columns, including those outside the matrix. Cooperative warpgroups finish a tile
-/// while the tensor cores idle, which takes about as long per moved element as 160 steps of k. Ping-pong's smaller
-/// tiles read 6 % more per product.
+/// many rows, and so many that the height of tiles does not matter. A tile at the edge costs as much as a whole one,
+/// since it is loaded as a whole. Warpgroups that compute a tile together finish it while the tensor cores idle, which
+/// takes about as long per moved element as 160 steps of k. Ping-pong's smaller tiles read 6 % more per product.
+/// Weights whose rows are not whole cache lines take 1.5 times as long, except in clusters, which load them once for
+/// two blocks. The numbers were measured on an H200 at DeepSeekMoE-2B's products, with widths of 856 and 896
+/// (docs/cuda.md).
 template <Product product, class Act, class Tiling>
 double cost(std::span<const Weight> weights) {
   using Tile = TileOf<product, Act, Tiling>;
+  constexpr std::int64_t line = 64;  // elements of a cache line
   double sum = 0;
   for (const Weight& weight : weights) {
-    const std::int64_t n = activated_width(product, weight, Act::inputs), rest = n % Tile::n;
+    const std::int64_t n = activated_width(product, weight, Act::inputs);
     const auto k = static_cast<double>(product == Product::forward ? weight.cols : weight.rows);
-    std::int64_t columns = n - rest;
-    if (rest > 0) columns += rest > Tile::narrow ? Tile::n : Tile::narrow;
-    const double finish = 160 * moved_numbers<product, Act>();
-    sum += static_cast<double>(columns * (Tiling::n / Tile::n)) * (Tiling::ping_pong ? 1.06 * k : k + finish);
+    const auto columns = static_cast<double>(round_up<std::int64_t>(n, Tile::n) * (Tiling::n / Tile::n));
+    const double loading = Tiling::cluster == 1 && weight.stride % line != 0 ? 1.5 : 1;
+    sum += columns * loading * (Tiling::ping_pong ? 1.06 * k : k + 160 * moved_numbers<product, Act>());
   }
   return sum;
 }
 
-/// Runs the forward product or the dgrad with `kernel`; Kernel::automatic selects the cheaper of cooperative and
-/// ping-pong tiles, see cost(). Not for weight gradients, whose sums run over the rows and are long.
+/// Returns the kernel with the lowest cost(). Clusters of blocks do not compute activations.
+template <Product product, class Act>
+Kernel cheapest(std::span<const Weight> weights) {
+  const double ping_pong = cost<product, Act, PingPongTiling>(weights);
+  if constexpr (std::is_same_v<Act, NoActivation>) {
+    return ping_pong < cost<product, Act, ClusteredTiling>(weights) ? Kernel::ping_pong : Kernel::clustered;
+  }
+  return ping_pong < cost<product, Act, CooperativeTiling>(weights) ? Kernel::ping_pong : Kernel::cooperative;
+}
+
+/// Runs the forward product or the dgrad with `kernel`; Kernel::automatic selects the cheapest(). Not for weight
+/// gradients, whose sums run over the rows and are long.
 template <Product product, Pick picked, class Act>
-void run_cheaper_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
-                       Kernel kernel) {
+void run_cheapest_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
+                        Kernel kernel) {
+  if (kernel == Kernel::automatic) kernel = cheapest<product, Act>(weights);
   if constexpr (std::is_same_v<Act, NoActivation>) {
     if (kernel == Kernel::clustered) return run_tiles<product, picked, Act, ClusteredTiling>(launch, rows, weights);
   }
-  const bool ping_pong = kernel == Kernel::automatic ? cost<product, Act, PingPongTiling>(weights) <
-                                                           cost<product, Act, CooperativeTiling>(weights)
-                                                     : kernel == Kernel::ping_pong;
-  ping_pong ? run_tiles<product, picked, Act, PingPongTiling>(launch, rows, weights)
-            : run_tiles<product, picked, Act, CooperativeTiling>(launch, rows, weights);
+  kernel == Kernel::ping_pong ? run_tiles<product, picked, Act, PingPongTiling>(launch, rows, weights)
+                              : run_tiles<product, picked, Act, CooperativeTiling>(launch, rows, weights);
 }
 
-/// Runs a product whose results are rows (forward, dgrad). The rows of x may be picked. Kernel::automatic never selects
-/// the clustered kernel, which has not run on a GPU yet.
+/// Runs a product whose results are rows (forward, dgrad). The rows of x may be picked.
 template <Product product, class Act>
 void run_rows(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights, Kernel kernel) {
-  picked_operand(product, rows) == Pick::a ? run_cheaper_tiles<product, Pick::a, Act>(launch, rows, weights, kernel)
-                                           : run_cheaper_tiles<product, Pick::none, Act>(launch, rows, weights, kernel);
+  picked_operand(product, rows) == Pick::a
+      ? run_cheapest_tiles<product, Pick::a, Act>(launch, rows, weights, kernel)
+      : run_cheapest_tiles<product, Pick::none, Act>(launch, rows, weights, kernel);
 }
 
 }  // namespace lyceum::grouped

@@ -67,7 +67,11 @@ __global__ void __launch_bounds__(warp_size) norms_of_layers(NormsOfLayers join)
   for (std::int64_t c = blockIdx.x * warp_size + threadIdx.x; c < columns; c += gridDim.x * warp_size) {
     const double* x = join.x.data() + c * join.layers;
     double sum = 0;
-    for (std::int64_t l = 0; l < join.layers; ++l) sum += x[l] + x[part + l] + x[2 * part + l];
+    for (std::int64_t l = 0; l < join.layers; ++l) {
+      const double of_layer = x[l] + x[part + l] + x[2 * part + l] + x[3 * part + l];
+      sum += of_layer;
+      if (!join.by_layer.empty()) join.by_layer[c * join.layers + l] = std::sqrt(of_layer);
+    }
     join.norms[c] = std::sqrt(sum);
   }
 }
@@ -93,7 +97,8 @@ void run(const CudaStream& stream, const SumRanges& sum) {
 
 void run(const CudaStream& stream, const NormsOfLayers& join) {
   const auto columns = static_cast<std::int64_t>(join.norms.size());
-  require_length("NormsOfLayers", "x", join.x, 3 * columns * join.layers);
+  require_length("NormsOfLayers", "x", join.x, NormsOfLayers::kinds * columns * join.layers);
+  if (!join.by_layer.empty()) require_length("NormsOfLayers", "by_layer", join.by_layer, columns * join.layers);
   start(stream, "NormsOfLayers", norms_of_layers, blocks_for(columns, warp_size), warp_size, join);
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/checks.h"
 #include "kernels/cuda/device.cuh"
@@ -19,21 +20,52 @@ constexpr int width = 4, threads = flat_block / width;
 /// One thread's sums over its elements: Σ weights², Σ updates², and the digests of the memory before (found) and after
 /// (left) the update.
 struct ThreadSums {
-  double weights = 0, updates = 0;
-  std::uint32_t found = 0, left = 0;
+  double weights, updates;
+  std::uint32_t found, left;
 };
 
-/// Returns the digest of an element's master weight and optimizer state.
-template <class A, std::size_t states>
-__device__ std::uint32_t digest_of(A master, const std::array<A, states>& state) {
-  std::uint32_t digest = word_of(master);
-  for (std::size_t s = 0; s < states; ++s) digest += state_factor(s) * word_of(state[s]);
-  return digest;
+/// Returns a state rounded to its stored type, with `number` if that is bfloat16.
+template <class S, class A>
+__device__ S round_state(A value, std::uint32_t number) {
+  if constexpr (std::is_same_v<S, bfloat16>) {
+    bfloat16 rounded;
+    rounded.bits = rounded_bits(static_cast<float>(value), number);
+    return rounded;
+  } else {
+    return value;
+  }
+}
+
+/// Returns the numbers that round the states of elements [i, i + count) of a tensor.
+template <int count, class T, std::size_t states, class S>
+__device__ std::array<std::uint32_t, count> rounding_numbers(const StateRounding& rounding,
+                                                             const UpdatedTensor<T, states, S>& tensor,
+                                                             std::int64_t i) {
+  const RoundedSlice* const slices = rounding.slices.data() + tensor.first_slice;
+  const auto update = static_cast<std::uint64_t>(rounding.update[0]);
+  std::int64_t at = slice_of(slices, tensor.slices, i);
+  std::array<std::uint32_t, count> numbers{};
+  std::array<std::uint32_t, 4> block{};
+  std::uint64_t block_number = 0;
+  for (int e = 0; e < count; ++e) {
+    bool fresh = e == 0;
+    while (at + 1 < tensor.slices && slices[at].end <= i + e) {
+      ++at;
+      fresh = true;
+    }
+    const std::uint64_t element = slices[at].element(i + e);
+    if (const std::uint64_t own = element / elements_per_random_block; fresh || own != block_number) {
+      block_number = own;
+      block = rounding_block(slices[at].key, update, own);
+    }
+    numbers[static_cast<std::size_t>(e)] = rounding_number(block, element);
+  }
+  return numbers;
 }
 
 /// True if the model's weight is stored separately from the master weight.
-template <class T, std::size_t states>
-__device__ bool weight_is_apart(const UpdatedTensor<T, states>& tensor) {
+template <class T, std::size_t states, class S>
+__device__ bool weight_is_apart(const UpdatedTensor<T, states, S>& tensor) {
   return static_cast<const void*>(tensor.weight) != tensor.master;
 }
 
@@ -42,34 +74,50 @@ template <class A>
 struct Constants {
   A gradient_scale;
   bool watched;
+  std::span<const double> head_factors;
 };
 
 /// Updates `count` consecutive elements of a span, from element i on.
-template <int count, class T, class Rule, std::size_t most_states>
-__device__ void update_pack(const UpdatedTensor<T, most_states>& tensor, const UpdateSpan& span, const Rule& rule,
-                            const Constants<Accumulator<T>>& k, std::int64_t i, ThreadSums& sums) {
+template <int count, class T, class Rule, std::size_t most_states, class S>
+__device__ void update_pack(const UpdatedTensor<T, most_states, S>& tensor, const UpdateSpan& span, const Rule& rule,
+                            const StateRounding& rounding, const Constants<Accumulator<T>>& k, std::int64_t i,
+                            ThreadSums& sums) {
   using A = Accumulator<T>;
+  constexpr bool rounds = std::is_same_v<S, bfloat16> && Rule::changes_states;
   const auto element = rule.template element<A>();
   const auto decay = static_cast<A>(rule.lr() * span.weight_decay);
   const A scale = Rule::scales_gradient ? k.gradient_scale : A{1};
   const auto gradient = load<count>(tensor.gradient + i);
   auto master = load<count>(tensor.master + i);
-  std::array<Pack<A, count>, Rule::states> states;
+  std::array<Pack<S, count>, Rule::states> states;
   for (std::size_t s = 0; s < Rule::states; ++s) states[s] = load<count>(state_of(tensor, span, s) + i);
   const bool apart = k.watched && weight_is_apart(tensor);
   Pack<T, count> weight{};
   if (apart) weight = load<count>(tensor.weight + i);
+  std::array<std::uint32_t, count> numbers{};
+  if constexpr (rounds) numbers = rounding_numbers<count>(rounding, tensor, i);
   for (int e = 0; e < count; ++e) {
     std::array<A, Rule::states> state;
-    for (std::size_t s = 0; s < Rule::states; ++s) state[s] = states[s][e];
     const A before = master[e];
-    sums.found += digest_of(before, state);
+    sums.found += word_of(before);
+    for (std::size_t s = 0; s < Rule::states; ++s) {
+      state[s] = static_cast<A>(widen(states[s][e]));
+      sums.found += state_factor(s) * word_of(states[s][e]);
+    }
     if (apart) sums.found += weight_factor * word_of(weight[e]);
     const A update = element(gradient[e] * scale, state) + decay * before;
     master[e] = before - update;
-    for (std::size_t s = 0; s < Rule::states; ++s) states[s][e] = state[s];
+    if (span.heads.period > 0) {
+      master[e] *= static_cast<A>(scaled_part(span.heads, k.head_factors, i + e, i + e + 1).factor);
+    }
+    sums.left += word_of(master[e]);
+    for (std::size_t s = 0; s < Rule::states; ++s) {
+      if constexpr (Rule::changes_states) {
+        states[s][e] = round_state<S>(state[s], number_of_state(numbers[static_cast<std::size_t>(e)], s));
+      }
+      sums.left += state_factor(s) * word_of(states[s][e]);
+    }
     weight[e] = narrow<T>(master[e]);
-    sums.left += digest_of(master[e], state);
     if (apart) sums.left += weight_factor * word_of(weight[e]);
     sums.weights += static_cast<double>(master[e]) * static_cast<double>(master[e]);
     sums.updates += static_cast<double>(update) * static_cast<double>(update);
@@ -79,46 +127,75 @@ __device__ void update_pack(const UpdatedTensor<T, most_states>& tensor, const U
   store(tensor.weight + i, weight);
 }
 
-/// True if all memory of the tensor that the span's elements need is aligned to 16 bytes.
-template <class T, std::size_t most_states>
-__device__ bool is_packed(const UpdatedTensor<T, most_states>& tensor, const UpdateSpan& span, std::size_t states) {
+/// True if all memory of the tensor that the span's elements need is aligned for packs of `width` elements.
+template <class T, std::size_t most_states, class S>
+__device__ bool is_packed(const UpdatedTensor<T, most_states, S>& tensor, const UpdateSpan& span, std::size_t states) {
+  constexpr std::uintptr_t state_bytes = width * sizeof(S) < 16 ? width * sizeof(S) : 16;
   bool aligned = is_aligned(tensor.master) && is_aligned(tensor.gradient) && is_aligned(tensor.weight);
-  for (std::size_t s = 0; s < states; ++s) aligned = aligned && is_aligned(state_of(tensor, span, s));
+  for (std::size_t s = 0; s < states; ++s) aligned = aligned && is_aligned(state_of(tensor, span, s), state_bytes);
   return aligned;
 }
 
 /// Updates one thread's elements, from element i to at most the end of the tensor. Which thread has which elements does
 /// not depend on alignment.
-template <class T, class Rule>
-__device__ ThreadSums update_elements(const UpdateWeights<T, Rule>& update,
-                                      const UpdatedTensor<T, Rule::states>& tensor, const Constants<Accumulator<T>>& k,
-                                      std::int64_t i) {
-  ThreadSums sums;
+template <class T, class Rule, class S>
+__device__ ThreadSums update_elements(const UpdateWeights<T, Rule, S>& update,
+                                      const UpdatedTensor<T, Rule::states, S>& tensor,
+                                      const Constants<Accumulator<T>>& k, std::int64_t i) {
+  ThreadSums sums{};
   if (i >= tensor.count) return sums;
   const UpdateSpan* span = update.spans.data() + tensor.first_span;
   while (span->end <= i) ++span;
   bool together = i + width <= tensor.count && i + width <= span->end;
   with_rule_of(*span, update.rule, [&]<class Own>(const Own& rule) {
     together = together && is_packed(tensor, *span, Own::states);
-    if (together) update_pack<width>(tensor, *span, rule, k, i, sums);
+    if (together) update_pack<width>(tensor, *span, rule, update.rounding, k, i, sums);
   });
   for (int e = 0; !together && e < width && i + e < tensor.count; ++e) {
     while (span->end <= i + e) ++span;
-    with_rule_of(*span, update.rule,
-                 [&]<class Own>(const Own& rule) { update_pack<1>(tensor, *span, rule, k, i + e, sums); });
+    with_rule_of(*span, update.rule, [&]<class Own>(const Own& rule) {
+      update_pack<1>(tensor, *span, rule, update.rounding, k, i + e, sums);
+    });
   }
   return sums;
 }
 
 /// Returns the sums of a skipped step: only Σ master².
-template <class T, std::size_t states>
-__device__ ThreadSums skip_elements(const UpdatedTensor<T, states>& tensor, std::int64_t i) {
-  ThreadSums sums;
+template <class T, std::size_t states, class S>
+__device__ ThreadSums skip_elements(const UpdatedTensor<T, states, S>& tensor, std::int64_t i) {
+  ThreadSums sums{};
   for (int e = 0; e < width && i + e < tensor.count; ++e) {
     sums.weights += static_cast<double>(tensor.master[i + e]) * static_cast<double>(tensor.master[i + e]);
   }
   return sums;
 }
+
+/// Adds the sums of all threads of a thread block, in the order of join_block(), with one barrier for all four. The
+/// returned sums are those of the block in thread 0, and of no use in the others. Calls alternate between two buffers:
+/// the barrier of a call comes after thread 0 has read the buffer of the call before, which the next call overwrites.
+class BlockSums {
+ public:
+  __device__ ThreadSums join(const ThreadSums& own) {
+    constexpr int warps = threads / warp_size;
+    __shared__ ThreadSums buffers[2][warps];
+    ThreadSums* const partial = buffers[turn_];
+    turn_ ^= 1;
+    ThreadSums sums{.weights = join_warp(own.weights, Sum{}),
+                    .updates = join_warp(own.updates, Sum{}),
+                    .found = join_warp(own.found, Sum{}),
+                    .left = join_warp(own.left, Sum{})};
+    if (threadIdx.x % warp_size == 0) partial[threadIdx.x / warp_size] = sums;
+    __syncthreads();
+    for (int w = 1; threadIdx.x == 0 && w < warps; ++w) {
+      sums.weights += partial[w].weights, sums.updates += partial[w].updates;
+      sums.found += partial[w].found, sums.left += partial[w].left;
+    }
+    return sums;
+  }
+
+ private:
+  int turn_ = 0;
+};
 
 /// Records the block as damaged if `found` differs from its kept digest. One thread of a thread block calls it.
 __device__ inline void compare(const UpdateDigests& digests, std::int64_t block, std::uint32_t found) {
@@ -129,36 +206,29 @@ __device__ inline void compare(const UpdateDigests& digests, std::int64_t block,
 
 /// Updates all tensors, or only sums Σ master² if the verdict is to skip the step. One thread block per contiguous
 /// range of blocks of the tensors.
-template <class T, class Rule>
-__global__ void __launch_bounds__(threads) update_tensors(UpdateWeights<T, Rule> update) {
+template <class T, class Rule, class S>
+__global__ void __launch_bounds__(threads) update_tensors(UpdateWeights<T, Rule, S> update) {
   using A = Accumulator<T>;
   const StepVerdict verdict = update.verdict[0];
   const bool skip = verdict.skip != 0;
   const Constants<A> k{.gradient_scale = static_cast<A>(verdict.gradient_scale),
-                       .watched = !skip && !update.digests.kept.empty()};
+                       .watched = !skip && !update.digests.kept.empty(),
+                       .head_factors = update.head_factors};
   const std::int64_t first = update.blocks * blockIdx.x / gridDim.x,
                      last = update.blocks * (blockIdx.x + 1) / gridDim.x;
-  BlockWalk<UpdatedTensor<T, Rule::states>> walk(update.tensors, first);
+  BlockWalk<UpdatedTensor<T, Rule::states, S>> walk(update.tensors, first);
+  BlockSums block_sums;
   for (std::int64_t at = first; at < last; ++at, walk.next()) {
     const std::int64_t i = walk.block() * flat_block + threadIdx.x * width;
-    const ThreadSums own =
-        skip ? skip_elements(walk.tensor(), i) : update_elements<T, Rule>(update, walk.tensor(), k, i);
+    const ThreadSums sums = block_sums.join(skip ? skip_elements(walk.tensor(), i)
+                                                 : update_elements<T, Rule, S>(update, walk.tensor(), k, i));
+    if (threadIdx.x != 0) continue;
     const std::int64_t weights = update.weight_offsets[walk.row()], updates = update.update_offsets[walk.row()];
-    if (weights >= 0) {
-      const double sum = join_block<threads>(own.weights, Sum{});
-      if (threadIdx.x == 0) update.sums[weights + walk.block()] = sum;
-    }
-    if (updates >= 0) {
-      const double sum = join_block<threads>(own.updates, Sum{});
-      if (threadIdx.x == 0) update.sums[updates + walk.block()] = sum;
-    }
-    if (k.watched) {
-      const std::uint32_t found = join_block<threads>(own.found, Sum{});
-      const std::uint32_t left = join_block<threads>(own.left, Sum{});
-      if (threadIdx.x != 0) continue;
-      compare(update.digests, at, found);
-      update.digests.kept[at] = left;
-    }
+    if (weights >= 0) update.sums[weights + walk.block()] = sums.weights;
+    if (updates >= 0) update.sums[updates + walk.block()] = sums.updates;
+    if (!k.watched) continue;
+    compare(update.digests, at, sums.found);
+    update.digests.kept[at] = sums.left;
   }
 }
 
@@ -172,17 +242,18 @@ inline unsigned grid_of(const CudaStream& stream, std::int64_t blocks) {
 
 namespace lyceum {
 
-template <class T, class Rule>
-void run(const CudaStream& stream, const UpdateWeights<T, Rule>& update) {
+template <class T, class Rule, class S>
+void run(const CudaStream& stream, const UpdateWeights<T, Rule, S>& update) {
   const auto tensors = static_cast<std::int64_t>(update.tensors.size());
   require_length("UpdateWeights", "verdict", update.verdict, 1);
   require_length("UpdateWeights", "weight_offsets", update.weight_offsets, tensors);
   require_length("UpdateWeights", "update_offsets", update.update_offsets, tensors);
+  if constexpr (std::is_same_v<S, bfloat16>) require_length("UpdateWeights", "update", update.rounding.update, 1);
   if (!update.digests.kept.empty()) {
     require_length("UpdateWeights", "digests.kept", update.digests.kept, update.blocks);
   }
-  start(stream, "UpdateWeights", weight_update::update_tensors<T, Rule>, weight_update::grid_of(stream, update.blocks),
-        weight_update::threads, update);
+  start(stream, "UpdateWeights", weight_update::update_tensors<T, Rule, S>,
+        weight_update::grid_of(stream, update.blocks), weight_update::threads, update);
 }
 
 }  // namespace lyceum

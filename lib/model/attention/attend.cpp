@@ -6,7 +6,7 @@ namespace lyceum {
 
 namespace {
 
-RotaryAttention rotary_op(const Pass& pass, const AttentionHeads& heads, Parameter* sinks = nullptr) {
+RotaryAttention rotary_op(const Pass& pass, const AttentionHeads& heads, const AttendOptions& options = {}) {
   return {.seq_len = pass.layout.seq_len(),
           .heads = heads.heads,
           .kv_heads = heads.kv_heads,
@@ -17,7 +17,8 @@ RotaryAttention rotary_op(const Pass& pass, const AttentionHeads& heads, Paramet
           .first_keys = pass.batch.first_keys,
           .rope_layout = heads.rope_layout,
           .window = heads.window,
-          .sinks = sinks};
+          .sinks = options.sinks,
+          .largest_logits = options.largest_logits};
 }
 
 StickBreakingAttention stick_breaking_op(const Pass& pass, const AttentionHeads& heads) {
@@ -44,13 +45,15 @@ RotaryAttention rotated(RotaryAttention attention) {
 
 }  // namespace
 
-Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& qkv, bool released,
-                Parameter* sinks) {
+Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& qkv,
+                const AttendOptions& options) {
   if (heads.weights == AttentionWeights::stick_breaking) {
     return attend_with(tape, stick_breaking_op(pass, heads), stick_breaking_op(pass, heads), qkv);
   }
-  const RotaryAttention attention = rotary_op(pass, heads, sinks);
-  return attend_with(tape, attention, released ? attention : rotated(attention), qkv);
+  const RotaryAttention attention = rotary_op(pass, heads, options);
+  RotaryAttention repeated = options.released ? attention : rotated(attention);
+  repeated.largest_logits = {};  // measured already
+  return attend_with(tape, attention, repeated, qkv);
 }
 
 Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& q, const Variable& kv) {

@@ -27,6 +27,24 @@ AttentionHeads share_of(const AttentionHeads& heads, const ProcessGroup& tensor)
   return own;
 }
 
+void scale_heads(Parameter& parameter, std::size_t slice, std::int64_t first_head, const HeadRows& head) {
+  const ParameterSlice& all = parameter.slices.at(slice);
+  const Shape shape = all.in_memory();
+  const std::int64_t cols = shape.rank() > 1 ? shape[1] : 1;
+  parameter.heads.push_back({.range = {all.first, shape.size()},
+                             .scaling = {.begin = all.first,
+                                         .period = head.rows * cols,
+                                         .split = head.split * cols,
+                                         .first_head = static_cast<std::int32_t>(first_head),
+                                         .rest = head.rest}});
+}
+
+void scale_query_and_key_heads(Parameter& qkv, std::int64_t layer, const AttentionHeads& own) {
+  const std::int64_t queries = own.queries() / own.kv_heads, first_head = layer * own.kv_heads;
+  scale_heads(qkv, 0, first_head, {.rows = queries, .split = queries});
+  scale_heads(qkv, 1, first_head, {.rows = own.head_dim, .split = own.head_dim});
+}
+
 AttentionCosts costs_of(const AttentionHeads& heads) {
   return {.score_width = heads.queries(),
           .value_width = heads.results(),

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
+#include "autograd/parameter.h"
 #include "config/config.h"
+#include "kernels/head_scaling.h"
 #include "model/sublayer_spec.h"
 #include "parallel/comm/process_group.h"
 
@@ -29,6 +32,19 @@ struct AttentionHeads {
 AttentionHeads heads_of(const ModelConfig& config, std::int64_t layer);
 /// Returns this rank's share of the heads. Throws a usage Error if they cannot be divided among the ranks of `tensor`.
 AttentionHeads share_of(const AttentionHeads& heads, const ProcessGroup& tensor);
+
+/// The rows of a projection that belong to one head of keys, see HeadScaling.
+struct HeadRows {
+  std::int64_t rows;
+  std::int64_t split;  // the first rows, which QK-clip multiplies by √γ
+  HeadScaling::Rest rest = HeadScaling::Rest::unchanged;
+};
+/// Declares that QK-clip scales the rows of slice number `slice` of a weight or a bias (Parameter::heads), which are
+/// those of this rank's heads in order. `first_head`: index of the first one in the factors, which is the number of the
+/// block times the number of key heads.
+void scale_heads(Parameter& parameter, std::size_t slice, std::int64_t first_head, const HeadRows& head);
+/// Does so for the queries and the keys of a projection or bias that stacks q, k and v. `own`: the heads of this rank.
+void scale_query_and_key_heads(Parameter& qkv, std::int64_t layer, const AttentionHeads& own);
 
 /// Returns the costs of attention with these heads.
 AttentionCosts costs_of(const AttentionHeads& heads);

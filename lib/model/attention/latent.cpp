@@ -6,6 +6,7 @@
 #include "autograd/rms_norm.h"
 #include "core/error.h"
 #include "model/attention/heads.h"
+#include "model/attention/logits.h"
 
 namespace lyceum {
 
@@ -72,7 +73,8 @@ SublayerSpec latent_attention_spec(const Config& config, std::int64_t layer) {
 
 LatentAttentionLayer::LatentAttentionLayer(const ModelConfig& config, std::int64_t layer, const std::string& prefix,
                                            const Mesh& mesh, const SublayerUnits& units)
-    : heads_(latent_heads_of(config)),
+    : layer_(layer),
+      heads_(latent_heads_of(config)),
       window_(window_of(config, layer)),
       scale_(latent_score_scale(config)),
       eps_(config.latent.norm_eps),
@@ -92,7 +94,13 @@ LatentAttentionLayer::LatentAttentionLayer(const ModelConfig& config, std::int64
   kv_norm_ = &parameters.at("kv_a_layernorm/weight");
   kv_up_ = &parameters.at("kv_b_proj/weight");
   out_ = &parameters.at("o_proj/weight");
+  const std::int64_t first_head = layer * heads_.heads, nope = heads_.nope_dim;
+  // The key with positions belongs to all heads and is not scaled, so its part of the queries is multiplied by γ.
+  scale_heads(*q_up_, 0, first_head, {.rows = heads_.head_dim(), .split = nope, .rest = HeadScaling::Rest::squared});
+  scale_heads(*kv_up_, 0, first_head, {.rows = heads_.up_dim(), .split = nope});
 }
+
+void LatentAttentionLayer::set_stage(const ModelConfig& config) { scale_ = latent_score_scale(config); }
 
 LatentAttention LatentAttentionLayer::attention(const Pass& pass) const {
   return {.heads = heads_,
@@ -101,7 +109,8 @@ LatentAttention LatentAttentionLayer::attention(const Pass& pass) const {
           .rope_table = pass.rope,
           .rope_layout = rope_layout_,
           .first_keys = pass.batch.first_keys,
-          .window = window_};
+          .window = window_,
+          .largest_logits = logits_of_block(pass.batch.attention_logits, layer_)};
 }
 
 LatentAttentionLayer::Queries LatentAttentionLayer::queries(Tape& tape, const TokenLayout& layout, const Variable& x,
@@ -133,6 +142,7 @@ Sublayer::Result LatentAttentionLayer::forward(Tape& tape, const Pass& pass, con
   // Backward computes again what attention read and made, unless that takes the product of a whole matrix with x.
   LatentAttention again = op;
   again.rotated = !q_down_;
+  again.largest_logits = {};  // measured already
   tape.release(attended, again, q, kv, key);
   tape.release(kv, Linear{kv_up_}, latent);
   if (q_down_) tape.release(q, Linear{q_up_}, from);

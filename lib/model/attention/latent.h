@@ -28,6 +28,7 @@ class LatentAttentionLayer : public Sublayer {
   LatentAttentionLayer(const ModelConfig& config, std::int64_t layer, const std::string& prefix, const Mesh& mesh,
                        const SublayerUnits& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
+  void set_stage(const ModelConfig& config) override;
 
  private:
   /// The queries of this rank's heads for all tokens, and what they were computed from.
@@ -38,9 +39,11 @@ class LatentAttentionLayer : public Sublayer {
   /// Returns the operation for a pass.
   LatentAttention attention(const Pass& pass) const;
 
+  std::int64_t layer_;
   LatentHeads heads_;  // of this rank
   std::int64_t window_;
-  double scale_, eps_;
+  double scale_;  // of scores; depends on yarn's factor, which a training stage may change
+  double eps_;
   RopeLayout rope_layout_;
   Parameter *q_down_ = nullptr, *q_norm_ = nullptr;  // null without compression of queries
   Parameter* q_up_;                                  // q_b_proj, or q_proj

@@ -2,6 +2,7 @@
 
 #include "autograd/linear.h"
 #include "model/attention/attend.h"
+#include "model/attention/logits.h"
 
 namespace lyceum {
 
@@ -59,7 +60,7 @@ SublayerSpec multi_head_spec(const Config& config, std::int64_t layer) {
 
 AttentionLayer::AttentionLayer(const ModelConfig& config, std::int64_t layer, const std::string& prefix,
                                const Mesh& mesh, const SublayerUnits& units)
-    : heads_(share_of(heads_of(config, layer), mesh.tensor)) {
+    : layer_(layer), heads_(share_of(heads_of(config, layer), mesh.tensor)) {
   const SublayerParameters parameters(tensors_of(config), prefix, mesh, units);
   qkv_ = &parameters.at("q_proj/weight");
   out_ = &parameters.at("o_proj/weight");
@@ -67,6 +68,8 @@ AttentionLayer::AttentionLayer(const ModelConfig& config, std::int64_t layer, co
   out_bias_ = parameters.find("o_proj/bias");
   if (out_bias_) out_columns_ = elements_of(*out_bias_);
   sinks_ = parameters.find("sinks");
+  scale_query_and_key_heads(*qkv_, layer, heads_);
+  if (bias_) scale_query_and_key_heads(*bias_, layer, heads_);
   if (config.qk_norm == QkNormKind::none) return;
   norm_ = QkNorm{.q = &parameters.at("q_norm/weight"),
                  .k = &parameters.at("k_norm/weight"),
@@ -84,7 +87,10 @@ Sublayer::Result AttentionLayer::forward(Tape& tape, const Pass& pass, const Var
   const Variable all = layout.to_matrix(tape, x), qkv = tape.apply(Linear{qkv_, bias_}, all);
   layout.release_matrix(tape, all, x);
   const Variable normed = norm_ ? tape.apply(*norm_, qkv) : qkv;
-  const Attended attended = attend(tape, pass, heads_, normed, norm_.has_value(), sinks_);
+  const Attended attended = attend(tape, pass, heads_, normed,
+                                   {.released = norm_.has_value(),
+                                    .sinks = sinks_,
+                                    .largest_logits = logits_of_block(pass.batch.attention_logits, layer_)});
   const Variable out = tape.apply(Linear{out_, out_bias_, out_columns_}, attended.y);
   attended.release(tape);
   if (norm_) tape.release(normed, *norm_, qkv);

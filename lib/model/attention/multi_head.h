@@ -37,6 +37,7 @@ class AttentionLayer : public Sublayer {
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
 
  private:
+  std::int64_t layer_;
   AttentionHeads heads_;
   Parameter *qkv_, *out_;
   Parameter* bias_;      // [queries + keys + values]; null without biases

@@ -64,6 +64,7 @@ std::array<Tensor, 5> BalanceLoss::forward(const Stream& stream, Saved& saved, c
   Tensor sums;
   if (batch) {
     sums = sum_over_batch(stream, *batch, all.cols_from(0, has_information_losses() ? 2 * experts : experts));
+    if (running.now.defined()) sums = running.add(stream, sums);
     const auto numbers = sums.span<const double>();
     balance.count = {numbers.data(), sequences, experts, 0};  // the same row for every sequence
     if (has_information_losses()) balance.probability = {numbers.data() + experts, sequences, experts, 0};

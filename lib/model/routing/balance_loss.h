@@ -5,6 +5,7 @@
 #include "autograd/tape.h"
 #include "config/config.h"
 #include "model/loss_kind.h"
+#include "model/routing/running_loads.h"
 #include "parallel/comm/process_group.h"
 #include "parallel/expert/placement.h"
 
@@ -20,9 +21,9 @@ inline bool has_information_losses(const BalanceConfig& balance) {
 inline bool has_losses(const BalanceConfig& balance) {
   return has_balance_losses(balance) || has_information_losses(balance) || balance.z_loss > 0;
 }
-/// True if the counts and probabilities that losses read are summed over the data ranks.
+/// True if the counts and probabilities that losses of routers read are summed over the data ranks.
 inline bool is_over_batch(const BalanceConfig& balance) {
-  return balance.scope == BalanceScope::batch && (has_balance_losses(balance) || has_information_losses(balance));
+  return balance.scope != BalanceScope::sequence && (has_balance_losses(balance) || has_information_losses(balance));
 }
 
 /// A loss that is added to the model's cross-entropy.
@@ -41,14 +42,16 @@ struct Loss {
 ///     sequence, it must be the sum over these ranks, so that all of them get the same losses.
 ///   - Without `batch`, a loss reads the counts and probabilities of one sequence. With `batch`, it reads the counts of
 ///     all sequences in the current pass of the data ranks, and the last two losses also read the probabilities of all
-///     of them.
+///     of them. With `running`, it also reads those of the earlier passes of the step. Derivatives are those of
+///     `batch`: the sums are an estimate of those of the whole step, which later passes are not known to.
 /// Collective over `batch`, if set.
 struct BalanceLoss {
   double expert_factor = 0, device_factor = 0, z_factor = 0, information_factor = 0, concentration_factor = 0;
   const Placement* devices;  // groups of experts for device-level balance; must outlive this
   std::int64_t top_k, seq_len;
   Tensor choices{};                     // f64 [1]: k, if it differs from top_k
-  const ProcessGroup* batch = nullptr;  // the data ranks for balance.scope = batch; null for sequence
+  const ProcessGroup* batch = nullptr;  // the data ranks; null for balance.scope = sequence
+  RunningLoads::Sums running{};         // sums over the step so far for balance.scope = global; undefined otherwise
 
   struct Saved {
     /// f64 [sequences, experts]: derivatives of the two balance losses, with their factors, with respect to the

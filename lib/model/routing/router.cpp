@@ -61,7 +61,8 @@ Router::Router(const Config& config, const Mixture& mixture, const std::string& 
   if (scores_of(mixture_.router) == Scores::softmax) return;
   bias_ = parameters_.back();
   const std::vector<TensorPattern> trained = tensor_patterns(config.optim.train_only);
-  if (!trained.empty() && named_elements(*bias_, trained).empty()) balance_.bias_rate = 0;
+  const bool frozen = config.optim.lora_rank > 0 || (!trained.empty() && named_elements(*bias_, trained).empty());
+  if (frozen) balance_.bias_rate = 0;
 }
 
 Parameter* Router::choice_rows() const {
@@ -147,7 +148,10 @@ std::vector<Loss> Router::losses(Tape& tape, const Pass& pass, const Variable& l
                               .top_k = mixture_.k,
                               .seq_len = pass.layout.seq_len(),
                               .choices = step_choices(pass),
-                              .batch = is_over_batch(balance_) ? &data : nullptr};
+                              .batch = is_over_batch(balance_) ? &data : nullptr,
+                              .running = is_over_batch(balance_)
+                                             ? pass.running_loads(balance_.scope, mixture_.id, RunningLoads::Of::router)
+                                             : RunningLoads::Sums{}};
     const auto [expert, device, z, information, concentration] =
         tape.apply(balance, pass.layout.sum_over_ranks(tape, load));
     if (has_balance_losses(balance_)) losses = {{LossKind::expert_balance, expert}, {LossKind::device_balance, device}};

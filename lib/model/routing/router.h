@@ -60,7 +60,7 @@ class Router {
 
   /// Returns the losses of this pass, computed from the load of its choices and from the router's weights; empty
   /// outside of training. `data`: the ranks that compute other sequences at the same time. Collective over the tensor
-  /// group, and over `data` with balance.scope = batch.
+  /// group, and over `data` unless balance.scope = sequence.
   std::vector<Loss> losses(Tape& tape, const Pass& pass, const Variable& load, const ProcessGroup& data) const;
 
   /// True if update() adjusts the selection bias from routing counts.

@@ -17,13 +17,14 @@ enum class Axis : std::uint8_t {
   expert,
   expert_tensor,
   expert_data,
+  expert_copies,
   expert_across,
   expert_within,
   pipeline_ends
 };
-inline constexpr std::array<std::string_view, 11> axis_names{
-    "world",         "data",        "tensor",        "pipeline",      "data_tensor",  "expert",
-    "expert_tensor", "expert_data", "expert_across", "expert_within", "pipeline_ends"};
+inline constexpr std::array<std::string_view, 12> axis_names{
+    "world",         "data",        "tensor",        "pipeline",      "data_tensor",   "expert",
+    "expert_tensor", "expert_data", "expert_copies", "expert_across", "expert_within", "pipeline_ends"};
 
 /// The groups over which a rank's values are summed, one after the other, to obtain the sum over the whole model: first
 /// over the ranks of a stage, then over the stages.

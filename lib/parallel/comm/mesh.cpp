@@ -58,6 +58,7 @@ const ProcessGroup& Mesh::group(Axis axis) const {
     case Axis::expert: return expert;
     case Axis::expert_tensor: return expert_tensor;
     case Axis::expert_data: return expert_data;
+    case Axis::expert_copies: return expert_copies ? *expert_copies : expert_data;
     default: fail(ExitCode::failed, "the mesh has no group {}", axis_names[static_cast<std::size_t>(axis)]);
   }
 }
@@ -83,6 +84,8 @@ Mesh Mesh::create(ProcessGroup world, MeshShape shape) {
       along("expert_tensor", [&](At at) { return (at.pipeline * edp + at.expert_data) * ep + at.expert; });
   ProcessGroup expert_data =
       along("expert_data", [&](At at) { return (at.pipeline * ep + at.expert) * etp + at.expert_tensor; });
+  std::optional<ProcessGroup> expert_copies;
+  if (etp > 1) expert_copies = along("expert_copies", [&](At at) { return at.pipeline * ep + at.expert; });
   std::optional<ExpertHosts> hosts;
   if (const int each = ep / shape.expert_hosts; shape.expert_hosts > 1) {
     const auto group = [&](At at) { return (at.pipeline * edp + at.expert_data) * etp + at.expert_tensor; };
@@ -101,6 +104,7 @@ Mesh Mesh::create(ProcessGroup world, MeshShape shape) {
           .expert = std::move(expert),
           .expert_tensor = std::move(expert_tensor),
           .expert_data = std::move(expert_data),
+          .expert_copies = std::move(expert_copies),
           .expert_hosts = std::move(hosts)};
 }
 

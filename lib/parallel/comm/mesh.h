@@ -54,6 +54,9 @@ struct Mesh {
   ProcessGroup expert;         // the ranks among which the experts of a layer are divided
   ProcessGroup expert_tensor;  // the ranks among which each expert's matrices are divided
   ProcessGroup expert_data;    // same slices of the same experts; holds copies of expert parameters
+  /// The ranks with any slices of the same experts: all ranks of a stage with this index on `expert`. Set if
+  /// `expert_tensor` has several ranks; else it would be `expert_data`.
+  std::optional<ProcessGroup> expert_copies;
   /// The expert group in two steps: `across` has the ranks with the same index on each host, `within` the ranks of one
   /// host.
   struct ExpertHosts {

@@ -71,7 +71,7 @@ MpiSession::MpiSession() : host_(host_name()), report_barrier_(std::make_unique<
                   tasks ? tasks : "");
     return;
   }
-  load_kernels_at_start();  // must precede all threads: it changes the environment
+  prepare_cuda_for_ranks();  // must precede all threads: it changes the environment
   const Deadline start = start_limit(host_, last_word_);
   int provided = MPI_THREAD_SINGLE;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");

@@ -3,6 +3,7 @@
 namespace lyceum {
 
 void OperationTrace::on_start(std::int64_t number, const LedgerEntry& entry) {
+  if (paused_) return;
   pending_.emplace(number, operations_.size());
   operations_.push_back({number, entry});
 }
@@ -14,6 +15,11 @@ void OperationTrace::on_finish(std::int64_t number) {
   pending_.erase(found);
 }
 
+void OperationTrace::pause() {
+  on_wait(-1);
+  paused_ = true;
+}
+
 void OperationTrace::on_wait(std::int64_t number) {
   if (current_ && current_->number == number) return;
   const double now = monotonic_seconds();
@@ -22,7 +28,7 @@ void OperationTrace::on_wait(std::int64_t number) {
     waits_.push_back(*current_);
     current_.reset();
   }
-  if (number >= 0) current_ = Wait{.number = number, .begin = now};
+  if (number >= 0 && !paused_) current_ = Wait{.number = number, .begin = now};
 }
 
 }  // namespace lyceum

@@ -34,6 +34,10 @@ class OperationTrace final : public LedgerObserver {
   const std::vector<Record>& operations() const { return operations_; }
   const std::vector<Wait>& waits() const { return waits_; }
 
+  /// Between pause() and resume(), new operations and waits are not recorded. Ends of recorded operations are.
+  void pause();
+  void resume() { paused_ = false; }
+
   void on_start(std::int64_t number, const LedgerEntry& entry) override;
   void on_finish(std::int64_t number) override;
   void on_wait(std::int64_t number) override;
@@ -44,6 +48,7 @@ class OperationTrace final : public LedgerObserver {
   std::vector<Wait> waits_;
   std::unordered_map<std::int64_t, std::size_t> pending_;  // index of each operation that has not ended
   std::optional<Wait> current_;                            // the wait in progress
+  bool paused_ = false;
 };
 
 }  // namespace lyceum

@@ -8,7 +8,7 @@
 namespace lyceum {
 
 inline constexpr std::array parameter_groups{ParameterUnit::Group::dense, ParameterUnit::Group::replicated,
-                                             ParameterUnit::Group::expert};
+                                             ParameterUnit::Group::expert, ParameterUnit::Group::expert_replicated};
 
 /// Returns the axis over whose ranks a group's parameters are replicated, and their gradients must be summed.
 Axis copies_axis(ParameterUnit::Group group);

@@ -8,7 +8,8 @@ namespace lyceum {
 namespace {
 
 /// The order in which the sums of the groups are stored, and added up within a layer.
-constexpr std::array order{ParameterUnit::Group::dense, ParameterUnit::Group::expert, ParameterUnit::Group::replicated};
+constexpr std::array order{ParameterUnit::Group::dense, ParameterUnit::Group::expert,
+                           ParameterUnit::Group::expert_replicated, ParameterUnit::Group::replicated};
 
 /// An all-reduce of sums over layers: of `count` consecutive groups, beginning with number `first` in that order.
 struct LayerExchange {
@@ -16,10 +17,10 @@ struct LayerExchange {
   std::int64_t first, count;
 };
 constexpr std::array layer_exchanges{
-    LayerExchange{Axis::tensor, 0, 1},         // dense matrices are divided among tensor ranks
-    LayerExchange{Axis::expert_tensor, 1, 1},  // each expert's matrices are divided, too
-    LayerExchange{Axis::expert, 1, 1},
-    LayerExchange{Axis::pipeline, 0, 3}};  // a layer has its sum on one stage and zeros on the others
+    LayerExchange{Axis::tensor, 0, 1},                // dense matrices are divided among tensor ranks
+    LayerExchange{Axis::expert_tensor, 1, 1},         // each expert's matrices are divided, too
+    LayerExchange{Axis::expert, 1, 2},                // both kinds of tensors of experts
+    LayerExchange{Axis::pipeline, 0, order.size()}};  // a layer has its sum on one stage and zeros on the others
 
 /// Returns the indices of the shares of one group that are not twins.
 std::vector<std::size_t> counted(std::span<const UnitShare> shares, ParameterUnit::Group group) {
@@ -70,7 +71,7 @@ std::span<const std::int64_t> NormSums::offsets(int column) const {
   return rows_of<std::int64_t>(offsets_).subspan(static_cast<std::size_t>(column) * shares_, shares_);
 }
 
-void NormSums::norms(const Tensor& sums, std::span<double> norms) const {
+void NormSums::norms(const Tensor& sums, std::span<double> norms, std::span<double> by_layer) const {
   for (const Kind& kind : kinds_) {
     // For each block, one rank has the sum and the others have zero, so the all-reduce is exact.
     if (kind.copies) kind.copies->all_reduce_async(sums.view(kind.first, {columns_ * kind.blocks})).wait();
@@ -86,7 +87,7 @@ void NormSums::norms(const Tensor& sums, std::span<double> norms) const {
     const Tensor kinds_of_it = layers.view(exchange.first * part, {exchange.count * part});
     mesh_.group(exchange.axis).all_reduce_async(kinds_of_it).wait();
   }
-  launch(stream_, NormsOfLayers{.x = layers.span<double>(), .layers = layers_, .norms = norms});
+  launch(stream_, NormsOfLayers{.x = layers.span<double>(), .layers = layers_, .norms = norms, .by_layer = by_layer});
 }
 
 std::int64_t NormSums::table_bytes(const Counts& counts, int columns) {
@@ -122,7 +123,7 @@ GradientNorm::GradientNorm(Stream stream, const Mesh& mesh, std::span<const Unit
   });
 }
 
-void GradientNorm::launch(std::span<double> norm) const {
+void GradientNorm::launch(std::span<double> norm, std::span<double> by_layer) const {
   const Tensor sums = sums_.zeros();
   dispatch_accumulator(type_, [&]<class A>() {
     lyceum::launch(stream_, SquaresOfTensors<A>{.tensors = rows_of<TensorRow<A>>(tensors_),
@@ -130,7 +131,7 @@ void GradientNorm::launch(std::span<double> norm) const {
                                                 .offsets = sums_.offsets(0),
                                                 .sums = sums.span<double>()});
   });
-  sums_.norms(sums, norm);
+  sums_.norms(sums, norm, by_layer);
 }
 
 std::int64_t GradientNorm::table_bytes(const NormSums::Counts& counts) {

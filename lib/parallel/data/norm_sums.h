@@ -34,8 +34,9 @@ class NormSums {
   /// the share follow. Negative for a twin, which has no sums. [shares], in device memory.
   std::span<const std::int64_t> offsets(int column) const;
   /// Collective over the mesh. Writes the norm of each column, the square root of the total of its sums, to `norms`
-  /// [columns], in device memory. `sums` is a buffer of zeros() that has been filled; it is overwritten.
-  void norms(const Tensor& sums, std::span<double> norms) const;
+  /// [columns], and the norms of each layer to `by_layer` [columns, layers] if it is not empty, in device memory.
+  /// `sums` is a buffer of zeros() that has been filled; it is overwritten.
+  void norms(const Tensor& sums, std::span<double> norms, std::span<double> by_layer = {}) const;
 
   /// The sizes on which the buffers and all-reduces of a rank depend, for cost estimates without the units.
   struct Counts {
@@ -62,7 +63,7 @@ class NormSums {
     /// The ranks among which the blocks are divided; null if every copy has all blocks.
     const ProcessGroup* copies = nullptr;
   };
-  static constexpr std::size_t kinds = 3;
+  static constexpr std::size_t kinds = 4;
 
   Stream stream_;
   const Mesh& mesh_;
@@ -78,8 +79,9 @@ class GradientNorm {
  public:
   /// See NormSums. The shares' gradient tensors must keep their memory.
   GradientNorm(Stream stream, const Mesh& mesh, std::span<const UnitShare> shares, int layers);
-  /// Collective over the mesh. Writes the norm to `norm` [1], in device memory. Does not wait for the result.
-  void launch(std::span<double> norm) const;
+  /// Collective over the mesh. Writes the norm to `norm` [1], and that of each layer to `by_layer` [layers] if it is
+  /// not empty, in device memory. Does not wait for the result.
+  void launch(std::span<double> norm, std::span<double> by_layer = {}) const;
 
   /// Returns the bytes of the tables that the object keeps.
   static std::int64_t table_bytes(const NormSums::Counts& counts);

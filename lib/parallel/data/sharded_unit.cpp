@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "autograd/adapters.h"
+#include "core/copy.h"
 #include "kernels/tensor_kernels.h"
 
 namespace lyceum {
@@ -27,7 +29,7 @@ ShardedUnit::ShardedUnit(ParameterUnit& unit, const CopyGroups& groups, const Pl
   owned_ = {std::accumulate(extents_.begin(), extents_.begin() + groups.reductions.rank(), std::int64_t{0}),
             extents_[self]};
   values_ = Tensor::zeros(stream_, plan_.type, {shards(3) ? owned_.count : size_}, MemoryKind::weights);
-  if (!shards(3)) unit_.set_values(values_);
+  if (!frees_values()) unit_.set_values(values_);
   if (!unit_.trained()) return;
   const DType sums = accumulator_of(plan_.type);
   if (!shards(2)) unit_.set_gradients(Tensor::zeros(stream_, sums, {size_}, MemoryKind::gradients));
@@ -53,8 +55,8 @@ UnitShare ShardedUnit::share() const {
 }
 
 void ShardedUnit::initialize(std::uint64_t seed) {
-  unit_.initialize(stream_, seed, shards(3) ? owned_.first : 0, values_);
   release_values();
+  unit_.initialize(stream_, seed, shards(3) ? owned_.first : 0, values_);
 }
 
 void ShardedUnit::start_gather() {
@@ -67,12 +69,21 @@ void ShardedUnit::start_gather() {
 void ShardedUnit::await_values() {
   start_gather();
   gather_.wait();
+  if (!unit_.adapted() || adapted_) return;
+  if (!shards(3)) {
+    const Tensor whole = Tensor::empty(stream_, plan_.type, {size_}, MemoryKind::weights);
+    copy_on_device(stream_, whole.raw(), values_.raw(), values_.bytes());
+    unit_.set_values(whole);
+  }
+  add_adapters(stream_, unit_);
+  adapted_ = true;
 }
 
 void ShardedUnit::release_values() {
-  if (!shards(3)) return;
+  if (!frees_values()) return;
   gather_.wait();
   unit_.set_values({});
+  adapted_ = false;
 }
 
 void ShardedUnit::values_changed() {
@@ -84,7 +95,9 @@ void ShardedUnit::values_changed() {
 void ShardedUnit::begin_gradients() {
   if (producing_) return;
   finish_reduction();
-  if (shards(2)) {
+  if (unit_.adapted()) {
+    unit_.set_gradients(Tensor::zeros(stream_, accumulator_of(plan_.type), {size_}, MemoryKind::gradients));
+  } else if (shards(2)) {
     unit_.set_gradients(Tensor::zeros(stream_, sum_.dtype(), {size_}, MemoryKind::gradients));
   } else if (complete_ == 0) {
     clear(stream_, unit_.gradients());
@@ -98,13 +111,19 @@ bool ShardedUnit::count_final_parameter() {
           plan_.micro_batches);
   if (++final_parameters_ < std::ssize(unit_.parameters())) return false;
   final_parameters_ = 0;
-  producing_ = false;
   ++complete_;
+  if (unit_.adapted()) return true;
+  producing_ = false;
   if (copies() == 1 || (!shards(2) && complete_ < plan_.micro_batches)) return false;
   reducing_ = true;
   const Tensor& whole = unit_.gradients();
   reduction_ = groups_.reductions.reduce_scatter_async(whole, owned_part(whole), extents_);
   return true;
+}
+
+void ShardedUnit::free_gradients() {
+  unit_.set_gradients({});
+  producing_ = false;
 }
 
 void ShardedUnit::finish_reduction() {
@@ -121,7 +140,7 @@ void ShardedUnit::finish_reduction() {
 }
 
 void ShardedUnit::finish_step() {
-  if (!unit_.trained()) return;
+  if (!unit_.trained() && !unit_.adapted()) return;
   finish_reduction();
   require(complete_ == plan_.micro_batches && !producing_,
           "gradients of {} became final {} times in a step of {} micro-batches", unit_.name(), complete_,

@@ -43,6 +43,11 @@ struct UnitShare {
 /// the previous ones. So the bits are the same in all stages for one micro-batch per step; for more, they are the same
 /// in stages 0 and 1, and in stages 2 and 3. With a single copy nothing is sharded. A frozen unit has only values; they
 /// never change, and are sharded in stage 3 only.
+///
+/// An adapted unit (ParameterUnit::Role) keeps values W as a frozen one, and has neither sums of gradients nor
+/// reductions. Its other memory is temporary in every stage: the effective values W + scale · B · A, from
+/// await_values() to release_values(), and this rank's gradients dW, from begin_gradients() to free_gradients(). The
+/// adapters are parameters of other units.
 class ShardedUnit {
  public:
   struct Plan {
@@ -64,12 +69,18 @@ class ShardedUnit {
   /// Initialises the values this rank keeps, see ParameterUnit::initialize().
   void initialize(std::uint64_t seed);
 
+  /// True if a pass should call start_gather() for the next layer: values are gathered from other copies.
+  bool gathers() const { return shards(3); }
   /// Collective over the copies in stage 3: starts to gather the values, unless they have been gathered or are being
   /// gathered. No effect in other stages.
   void start_gather();
-  /// Calls start_gather(), then blocks until all values are on this rank and up to date.
+  /// Calls start_gather(), then blocks until all values are on this rank and up to date. Forms the effective values of
+  /// an adapted unit, whose adapters must have all their values.
   void await_values();
-  /// Frees the gathered values in stage 3, after waiting for a gather in flight. No effect in other stages.
+  /// False for an adapted unit whose effective values are not formed.
+  bool has_effective_values() const { return !unit_.adapted() || adapted_; }
+  /// Frees the gathered values in stage 3, after waiting for a gather in flight, and effective values in any stage. No
+  /// effect on other units.
   void release_values();
   /// Call after the owned values have changed, on all copies. Starts to gather the new values in stages 1 and 2. In
   /// stage 3, frees gathered values, so that the next use gathers the new ones.
@@ -84,8 +95,11 @@ class ShardedUnit {
   /// same micro-batch have no effect.
   void begin_gradients();
   /// Records that the gradient of one more parameter is complete for this micro-batch. True if it was the last one and
-  /// the sum over copies has been started. Throws if called for more micro-batches than planned.
+  /// the sum over copies has been started; for an adapted unit, if it was the last one. Throws if called for more
+  /// micro-batches than planned.
   bool count_final_parameter();
+  /// Frees the gradients of an adapted unit, which are complete for this micro-batch.
+  void free_gradients();
   /// Waits for the sum over copies in flight, if any, and adds it to the kept sum (stages 2 and 3).
   void finish_reduction();
   /// True from the start of a sum over copies until finish_reduction().
@@ -98,6 +112,8 @@ class ShardedUnit {
   void finish_step();
 
  private:
+  /// True if values() of the unit are in memory only while they are in use.
+  bool frees_values() const { return shards(3) || unit_.adapted(); }
   bool shards(int stage) const { return copies() > 1 && plan_.stage >= stage; }
   int copies() const { return groups_.reductions.size(); }
   Tensor owned_part(const Tensor& whole) const { return whole.view(owned_.first, {owned_.count}); }
@@ -115,6 +131,7 @@ class ShardedUnit {
   std::int64_t complete_ = 0;              // micro-batches of this step whose gradients are complete
   std::int64_t summed_micro_batches_ = 0;  // micro-batches added to sum_, in stages 2 and 3
   bool producing_ = false, reducing_ = false;
+  bool adapted_ = false;  // the values of an adapted unit are the effective ones
   Pending reduction_, gather_, gradient_gather_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autograd/adapters.h"
 #include "parallel/data/copies.h"
 
 namespace lyceum {
@@ -9,6 +10,10 @@ Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream
     : stream_(stream), overlap_(options.overlap), one_order_(asynchronous(stream)) {
   require(options.micro_batches > 0, "a step cannot have {} micro-batches", options.micro_batches);
   for (const ParameterUnit::Group group : parameter_groups) {
+    if (group == ParameterUnit::Group::expert_replicated &&
+        std::ranges::none_of(units, [&](const ParameterUnit* unit) { return unit->group() == group; })) {
+      continue;  // only adapters of experts that are divided have such units
+    }
     const ProcessGroup& holders = copies(mesh, group);
     const auto named = [&](const char* use) { return holders.split(0, holders.rank(), holders.name() + use); };
     ProcessGroup reductions = named(" gradients"), gathers = named(" values");
@@ -74,8 +79,44 @@ void Zero::progress() {
 
 void Zero::need_values(ParameterUnit& unit, Pass pass) {
   if (unit.layer() != used_layer_ || pass != pass_) enter(unit.layer(), pass);
-  by_unit_.at(&unit)->await_values();
+  ShardedUnit& sharded = *by_unit_.at(&unit);
+  if (!sharded.has_effective_values()) {
+    for (ShardedUnit* adapters : adapters_of(sharded)) adapters->await_values();
+  }
+  sharded.await_values();
   progress();
+}
+
+std::vector<ShardedUnit*> Zero::adapters_of(const ShardedUnit& unit) const {
+  std::vector<ShardedUnit*> all;
+  for (const auto& parameter : unit.unit().parameters()) {
+    for (const LowRankAdapter& adapter : parameter->adapters) {
+      for (const auto& factor : {adapter.a, adapter.b}) {
+        ShardedUnit* const holder = by_unit_.at(factor.parameter->unit);
+        if (std::ranges::find(all, holder) == all.end()) all.push_back(holder);
+      }
+    }
+  }
+  return all;
+}
+
+void Zero::pass_on_gradients(ShardedUnit& unit) {
+  const std::vector<ShardedUnit*> adapters = adapters_of(unit);
+  for (ShardedUnit* each : adapters) {
+    each->await_values();
+    need_gradients(each->unit());
+  }
+  add_adapter_gradients(stream_, unit.unit());
+  unit.free_gradients();
+  for (ShardedUnit* each : adapters) {
+    for (const auto& factor : each->unit().parameters()) gradient_final(*factor);
+  }
+}
+
+void Zero::release_adapted() {
+  for (const auto& unit : units_) {
+    if (unit->unit().adapted()) unit->release_values();
+  }
 }
 
 void Zero::enter(int layer, Pass pass) {
@@ -84,8 +125,10 @@ void Zero::enter(int layer, Pass pass) {
   const auto here = layers_.find(layer);
   const auto next = layers_.find(pass == Pass::forward ? layer + 1 : layer - 1);
   for (auto other = layers_.begin(); other != layers_.end(); ++other) {
-    if (other == here || other == next) continue;
-    for (ShardedUnit* unit : other->second) unit->release_values();
+    if (other == here) continue;
+    for (ShardedUnit* unit : other->second) {
+      if (other != next || !unit->gathers()) unit->release_values();
+    }
   }
   for (ShardedUnit* unit : here->second) unit->start_gather();
   if (next == layers_.end() || !overlap_) return;
@@ -112,6 +155,7 @@ void Zero::need_gradients(ParameterUnit& unit) {
 void Zero::gradient_final(Parameter& parameter) {
   ShardedUnit& unit = *by_unit_.at(parameter.unit);
   if (!unit.count_final_parameter()) return progress();
+  if (unit.unit().adapted()) return pass_on_gradients(unit);
   if (overlap_) {
     reducing_.push_back(&unit);
     progress();
@@ -137,7 +181,9 @@ void Zero::await_values() {
 }
 
 ProcessGroup::Traffic Zero::traffic(ParameterUnit::Group group) const {
-  const CopyGroups& groups = groups_.at(group);
+  const auto found = groups_.find(group);
+  if (found == groups_.end()) return {};
+  const CopyGroups& groups = found->second;
   return {.all_reduce = groups.reductions.traffic().all_reduce,
           .reduce_scatter = groups.reductions.traffic().reduce_scatter,
           .all_gather = groups.gathers.traffic().all_gather};

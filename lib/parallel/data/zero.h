@@ -21,6 +21,10 @@ namespace lyceum {
 /// stages 2 and 3, the gradients of at most two layers are unsharded (the current one of the backward pass and the one
 /// before it), plus those of layers that still expect contributions.
 ///
+/// Adapted units (ParameterUnit::Role) have effective values of the layer in use only, and those that stage 3 gathers
+/// ahead. When the gradients of all parameters of such a unit are complete for a micro-batch, those of its adapters are
+/// computed from them and count as complete.
+///
 /// All ranks that hold copies must use the units in the same order. Buffers are replicated in every stage.
 class Zero final : private UnitMemory {
  public:
@@ -44,6 +48,9 @@ class Zero final : private UnitMemory {
   /// Records that a tape has made its last contribution to the parameter's gradient. Call once per parameter and
   /// micro-batch.
   void gradient_final(Parameter& parameter);
+  /// Frees the effective values of adapted units. Call before a step, so that a recorded step (RecordedWork) always
+  /// begins in the same state; validation leaves values of its last layers.
+  void release_adapted();
   /// Sets Options::micro_batches of the following steps. Call between steps.
   void set_micro_batches(std::int64_t micro_batches);
   /// Collective over the mesh. Waits for all sums over copies, after which the shares hold the gradients of this step.
@@ -65,6 +72,10 @@ class Zero final : private UnitMemory {
   /// Called when a pass first needs values of a layer. Starts to gather this layer and the next one in the direction of
   /// the pass, and releases all others.
   void enter(int layer, Pass pass);
+  /// Returns the units that hold the adapters of an adapted unit, and of no other; none for other units.
+  std::vector<ShardedUnit*> adapters_of(const ShardedUnit& unit) const;
+  /// Computes the gradients of the adapters of an adapted unit, and frees its gradients.
+  void pass_on_gradients(ShardedUnit& unit);
   /// Advances all transfers, and finishes reductions that have completed.
   void progress();
   /// True if the unit's reduction is waited for at a fixed point of the backward pass: if waiting frees memory, so that

@@ -3,6 +3,7 @@
 #include "autograd/linear.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
+#include "kernels/measures.h"
 
 namespace lyceum {
 
@@ -14,9 +15,10 @@ struct Chunk {
   std::span<const std::int32_t> targets;
   Range tokens;
 
-  /// Returns the elements of a per-token tensor that belong to this chunk.
+  /// Returns the elements of a per-token tensor that belong to this chunk; none if it is undefined.
   template <class A>
   std::span<A> of(const Tensor& all) const {
+    if (!all.defined()) return {};
     return all.span<A>().subspan(static_cast<std::size_t>(tokens.first), static_cast<std::size_t>(tokens.count));
   }
 };
@@ -52,28 +54,43 @@ void sweep_forward(const Stream& stream, const LinearCrossEntropy& op, LinearCro
   if (!op.weights_in_backward()) saved.logits = logits;
 }
 
-Tensor room_for_losses(const Stream& stream, const LinearCrossEntropy& op, const Tensor& log_sum_exp) {
-  return op.losses.defined() ? op.losses : Tensor::empty(stream, log_sum_exp.dtype(), log_sum_exp.shape());
+/// The loss, the squared log-sum-exp and the largest logit of each token, [tokens] each. The latter two are undefined
+/// if they are not needed.
+struct TokenLosses {
+  Tensor loss, squares, largest;
+};
+template <class A>
+std::span<A> span_or_none(const Tensor& tensor) {
+  return tensor.defined() ? tensor.span<A>() : std::span<A>();
 }
 
-/// Returns the loss of each token [tokens], if all words are on this rank.
+TokenLosses room_for_losses(const Stream& stream, const LinearCrossEntropy& op, const Tensor& log_sum_exp) {
+  const auto room = [&] { return Tensor::empty(stream, log_sum_exp.dtype(), log_sum_exp.shape()); };
+  return {.loss = op.losses.defined() ? op.losses : room(),
+          .squares = op.z ? room() : Tensor(),
+          .largest = op.largest_logit.defined() ? room() : Tensor()};
+}
+
+/// Returns the losses of the tokens, if all words are on this rank.
 template <class T>
-Tensor own_losses(const Stream& stream, const LinearCrossEntropy& op, LinearCrossEntropy::Saved& saved) {
+TokenLosses own_losses(const Stream& stream, const LinearCrossEntropy& op, LinearCrossEntropy::Saved& saved) {
   using A = Accumulator<T>;
-  const Tensor loss = room_for_losses(stream, op, saved.log_sum_exp);
+  const TokenLosses losses = room_for_losses(stream, op, saved.log_sum_exp);
   sweep_forward(stream, op, saved, [&](const Chunk& chunk) {
     launch(stream, CrossEntropyForward<T>{.logits = chunk.logits.matrix<T>(),
                                           .targets = chunk.targets,
-                                          .loss = chunk.of<A>(loss),
-                                          .log_sum_exp = chunk.of<A>(saved.log_sum_exp)});
+                                          .loss = chunk.of<A>(losses.loss),
+                                          .log_sum_exp = chunk.of<A>(saved.log_sum_exp),
+                                          .squares = chunk.of<A>(losses.squares),
+                                          .largest = chunk.of<A>(losses.largest)});
   });
-  return loss;
+  return losses;
 }
 
-/// Returns the loss of each token [tokens], if the words are divided among ranks. The statistics of all tokens are
-/// exchanged at once.
+/// Returns the losses of the tokens, if the words are divided among ranks. The statistics of all tokens are exchanged
+/// at once.
 template <class T>
-Tensor shared_losses(const Stream& stream, const LinearCrossEntropy& op, LinearCrossEntropy::Saved& saved) {
+TokenLosses shared_losses(const Stream& stream, const LinearCrossEntropy& op, LinearCrossEntropy::Saved& saved) {
   using A = Accumulator<T>;
   const Tensor& log_sum_exp = saved.log_sum_exp;
   const std::int64_t tokens = log_sum_exp.size(), ranks = op.group->size();
@@ -87,33 +104,42 @@ Tensor shared_losses(const Stream& stream, const LinearCrossEntropy& op, LinearC
   });
   const Tensor all = Tensor::empty(stream, own.dtype(), {ranks * tokens, 3});
   op.group->all_gather(own, all, std::vector<std::int64_t>(static_cast<std::size_t>(ranks), own.size()));
-  const Tensor loss = room_for_losses(stream, op, log_sum_exp);
+  const TokenLosses losses = room_for_losses(stream, op, log_sum_exp);
   launch(stream, CrossEntropyJoin<A>{.statistics = all.matrix<A>(),
                                      .targets = op.targets.span<const std::int32_t>(),
-                                     .loss = loss.span<A>(),
-                                     .log_sum_exp = log_sum_exp.span<A>()});
-  return loss;
+                                     .loss = losses.loss.span<A>(),
+                                     .log_sum_exp = log_sum_exp.span<A>(),
+                                     .squares = span_or_none<A>(losses.squares),
+                                     .largest = span_or_none<A>(losses.largest)});
+  return losses;
 }
 
 }  // namespace
 
-Tensor LinearCrossEntropy::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
+std::array<Tensor, 2> LinearCrossEntropy::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   const std::int64_t tokens = x.shape()[0];
   const DType type = accumulator_of(x.dtype());
   require(targets.size() == tokens && weight->shape[0] == words.count && weight->shape[1] == x.shape()[1],
           "{} targets and {} of {} words do not match the input {} and the weight {}", targets.size(), words.count,
           vocab, x.shape().text(), weight->shape.text());
   saved = {.x = x, .log_sum_exp = Tensor::empty(stream, type, {tokens}), .logits = {}};
-  const Tensor sum = Tensor::empty(stream, type, {1});
+  const Tensor sum = Tensor::empty(stream, type, {1}), squares = z ? Tensor::empty(stream, type, {1}) : Tensor();
   dispatch_float(x.dtype(), [&]<class T>() {
-    const Tensor loss =
+    using A = Accumulator<T>;
+    const TokenLosses losses =
         group->size() == 1 ? own_losses<T>(stream, *this, saved) : shared_losses<T>(stream, *this, saved);
-    launch(stream, Total<Accumulator<T>>{.x = loss.span<Accumulator<T>>(), .y = sum.span<Accumulator<T>>()});
+    launch(stream, Total<A>{.x = losses.loss.span<A>(), .y = sum.span<A>()});
+    if (z) launch(stream, Total<A>{.x = losses.squares.span<A>(), .y = squares.span<A>()});
+    if (largest_logit.defined()) {
+      launch(stream, RaiseToLargest<A>{.x = losses.largest.span<A>(), .y = largest_logit.span<double>()});
+    }
   });
-  return sum;
+  return {sum, squares};
 }
 
-std::array<Tensor, 1> LinearCrossEntropy::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+std::array<Tensor, 1> LinearCrossEntropy::backward(const Stream& stream, Saved& saved, const Tensor& dy,
+                                                   const Tensor& dz) const {
+  const Tensor scale = dy.defined() ? dy : Tensor::zeros(stream, dz.dtype(), {1});
   const bool again = weights_in_backward();
   const Tensor logits = again ? new_logits(stream, *this, saved.x) : saved.logits;
   const Tensor dx = Tensor::empty(stream, saved.x.dtype(), saved.x.shape());
@@ -124,10 +150,11 @@ std::array<Tensor, 1> LinearCrossEntropy::backward(const Stream& stream, Saved& 
       launch(stream, CrossEntropyBackward<T>{.logits = chunk.logits.matrix<T>(),
                                              .targets = chunk.targets,
                                              .log_sum_exp = chunk.of<A>(saved.log_sum_exp),
-                                             .scale = dy.span<A>(),
+                                             .scale = scale.span<A>(),
                                              .d_logits = chunk.logits.matrix<T>(),
                                              .first = words.first,
-                                             .vocab = vocab});
+                                             .vocab = vocab,
+                                             .z_scale = dz.defined() ? dz.span<const A>() : std::span<const A>()});
       multiply(stream, chunk.logits, weight->value, dx.slice(chunk.tokens.first, chunk.tokens.count));
       if (again && weight->trained()) add_weight_grad(stream, chunk.logits, chunk.x, weight->gradient);
     });
@@ -136,7 +163,7 @@ std::array<Tensor, 1> LinearCrossEntropy::backward(const Stream& stream, Saved& 
   return {dx};
 }
 
-void LinearCrossEntropy::weight_grad(const Stream& stream, Saved& saved, const Tensor&) const {
+void LinearCrossEntropy::weight_grad(const Stream& stream, Saved& saved, const Tensor&, const Tensor&) const {
   if (!weights_in_backward()) add_weight_grad(stream, saved.logits, saved.x, weight->gradient);
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+
 #include "autograd/tape.h"
 #include "core/range.h"
 #include "parallel/comm/process_group.h"
@@ -12,6 +14,9 @@ namespace lyceum {
 /// get the same loss, which is a single loss and not one per rank, and partial sums of dx, which the caller must sum
 /// over the group.
 ///
+/// The second result with `z` is Σ_t (log Σ_v exp(x[t] · W[v]))², over the same tokens, a scalar like the first: the
+/// z-loss of PaLM [Chowdhery et al. 2022] without its weight. It is undefined otherwise.
+///
 /// At most `chunk` tokens have logits at a time. If one chunk contains all tokens, the logits are kept, and the
 /// backward pass overwrites them with their gradient. Otherwise the backward pass recomputes the logits chunk by chunk,
 /// and computes the rows of dx and the contribution to the weight gradient in the same sweep.
@@ -22,18 +27,20 @@ struct LinearCrossEntropy {
   const ProcessGroup* group;
   Range words;  // range of the vocabulary on this rank
   std::int64_t vocab;
-  Tensor losses = {};  // [tokens] in accumulator precision: receives the loss of each token; optional
+  bool z = false;
+  Tensor losses = {};         // [tokens] in accumulator precision: receives the loss of each token; optional
+  Tensor largest_logit = {};  // f64 [1]: is raised to the largest logit of all words and tokens; optional
 
   struct Saved {
     Tensor x, log_sum_exp;
     Tensor logits;  // undefined if they are recomputed; backward overwrites them with their gradient
   };
-  Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
-  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
+  std::array<Tensor, 2> forward(const Stream& stream, Saved& saved, const Tensor& x) const;
+  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy, const Tensor& dz) const;
   std::vector<Parameter*> parameters() const { return {weight}; }
   /// True if backward() also adds the weight gradient, so that weight_grad() does nothing.
   bool weights_in_backward() const { return !keeps_logits(chunk, targets.size()); }
-  void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
+  void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy, const Tensor& dz) const;
 
   /// True if one chunk contains all tokens.
   static bool keeps_logits(std::int64_t chunk, std::int64_t tokens) { return chunk == 0 || chunk >= tokens; }

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "io/data/encoding/choice_tokens.h"
 
 namespace lyceum {
 
@@ -17,12 +16,12 @@ double standard_error(double p, std::int64_t n) {
 
 }  // namespace
 
-TaskTokens encode_task(std::span<const TaskItem> items, const Tokenizer& tokenizer, std::int32_t prefix,
+TaskTokens encode_task(std::span<const TaskItem> items, const Tokenizer& tokenizer, const ContextStart& start,
                        std::int64_t seq_len) {
   TaskTokens encoded;
   for (const TaskItem& item : items) {
     for (std::size_t c = 0; c < item.choices.size(); ++c) {
-      const ChoiceTokens tokens = encode_choice(tokenizer, item.context, item.choices[c], prefix);
+      const ChoiceTokens tokens = encode_choice(tokenizer, item.context, item.choices[c], start);
       const std::int64_t scored = std::ssize(tokens.choice);
       require_input(scored > 0, "{}: choice {} adds no token to its context", item.location, c);
       require_input(scored <= seq_len, "{}: choice {} has {} tokens: this model accepts at most {} (batch.seq_len)",

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "io/data/encoding/choice_tokens.h"
 #include "io/data/records/task_items.h"
 #include "io/data/tokenizer/tokenizer.h"
 #include "train/eval/sequence_scores.h"
@@ -18,7 +19,7 @@ struct TaskTokens {
 /// Encodes each choice of each item with encode_choice(). Only the last `seq_len` + 1 tokens are kept: a longer context
 /// is cut at its beginning, as lm-evaluation-harness does (`_loglikelihood_tokens` of lm_eval/models/huggingface.py).
 /// Throws a bad_input Error that names the line if a choice has no tokens or more than `seq_len`.
-TaskTokens encode_task(std::span<const TaskItem> items, const Tokenizer& tokenizer, std::int32_t prefix,
+TaskTokens encode_task(std::span<const TaskItem> items, const Tokenizer& tokenizer, const ContextStart& start,
                        std::int64_t seq_len);
 
 /// The share of items that a model answers correctly, 0 to 1, in two ways.

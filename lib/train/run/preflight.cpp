@@ -19,7 +19,8 @@ StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int
                  .mesh = Mesh::create(ProcessGroup::rehearsal(rank, ranks), mesh_shape(config.parallel))};
   StagedModel model(config, setup.stream, setup.mesh, working_type(config.run), true);
   Zero zero(model.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh));
-  Optimizer optimizer(config.optim, setup.mesh, setup.stream, zero.shares(), config.run.audit_every > 0);
+  Optimizer optimizer(config.optim, setup.mesh, setup.stream, zero.shares(),
+                      {.watched = config.run.audit_every > 0, .seed = config.run.seed});
   TrainStep train_step(config, setup, model, zero, optimizer);
   std::vector<LedgerEntry> operations;
   Ledger& ledger = setup.mesh.world.ledger();
@@ -48,6 +49,8 @@ std::vector<std::string> settings(const std::string& text) {
   return all;
 }
 
+}  // namespace
+
 void require_same_config(const ProcessGroup& world, const std::string& text) {
   const std::vector<std::string> expected = settings(world.broadcast(text, 0)), own = settings(text);
   const auto other = std::ranges::mismatch(expected, own);
@@ -62,8 +65,6 @@ void require_same_config(const ProcessGroup& world, const std::string& text) {
                   rank, differences[rank]);
   }
 }
-
-}  // namespace
 
 void require_one_program(const ProcessGroup& world, const std::string& program) {
   const std::string first = world.broadcast(program, 0);
@@ -81,13 +82,6 @@ void require_one_program(const ProcessGroup& world, const std::string& program) 
                         ranks.size() == 1 ? "runs" : "run", other);
   }
   fail(ExitCode::usage, "{}rank 0 runs lyceum {}: start every rank with the same build", text, first);
-}
-
-void preflight(const Config& config, const std::string& config_text, const ProcessGroup& world,
-               const TokenLoader& loader) {
-  if (world.size() == 1) return;
-  require_same_config(world, config_text);
-  require_matching_steps(config, world, loader);
 }
 
 void require_matching_steps(const Config& config, const ProcessGroup& world, const TokenLoader& loader) {

@@ -27,12 +27,13 @@ StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int
 /// ranks with another program than rank 0. `program`: version, commit and build of this rank's program.
 void require_one_program(const ProcessGroup& world, const std::string& program);
 
-/// Collective over `world`, which has all ranks of the job. Call before a training run allocates memory. Throws an
-/// Error on all ranks if their configurations differ (usage), or if the operations that they are going to call in a
-/// step do not match, so that the step would hang. `config_text`: the resolved configuration as INI.
-void preflight(const Config& config, const std::string& config_text, const ProcessGroup& world,
-               const TokenLoader& loader);
-/// Collective over `world`. The second part of preflight(), for the configuration of a later stage.
+/// Collective over `world`, which has all ranks of the job. Throws a usage Error, equal on all ranks, that names the
+/// ranks whose configuration is not that of rank 0. `text`: the resolved configuration as INI. Call before anything
+/// that depends on the configuration and is collective.
+void require_same_config(const ProcessGroup& world, const std::string& text);
+/// Collective over `world`, which has all ranks of the job. Throws an Error on all ranks if the operations that they
+/// are going to call in a step with this configuration do not match, so that the step would hang. Call before a
+/// training run allocates memory.
 void require_matching_steps(const Config& config, const ProcessGroup& world, const TokenLoader& loader);
 
 }  // namespace lyceum

@@ -21,6 +21,27 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
+/// Adds the measurements of the layers to a record.
+void add_layers(const LayerMetrics& layers, Json& record) {
+  const auto blocks = layers.activation_norms.size();
+  const auto name_of_layer = [&](std::size_t layer) {
+    return layer == 0 ? "embedding" : layer > blocks ? "head" : std::to_string(layer - 1);
+  };
+  for (std::size_t layer = 0; layer < blocks + 2; ++layer) {
+    record["layer_weight_norm/" + name_of_layer(layer)] = layers.weight_norms.at(layer);
+  }
+  for (std::size_t layer = 0; layer < blocks + 2; ++layer) {
+    record["layer_grad_norm/" + name_of_layer(layer)] = layers.gradient_norms.at(layer);
+  }
+  for (std::size_t block = 0; block < blocks; ++block) {
+    record["layer_activation_norm/" + std::to_string(block)] = layers.activation_norms[block];
+  }
+  for (std::size_t block = 0; block < layers.attention_logits.size(); ++block) {
+    record["layer_attention_logit/" + std::to_string(block)] = layers.attention_logits[block];
+  }
+  record["largest_logit"] = layers.largest_logit;
+}
+
 }  // namespace
 
 RunLogs::RunLogs(const Config& config, const RunSetup& setup, RunReport& report)
@@ -37,6 +58,10 @@ void RunLogs::open(RunState& state, const std::string& config_text) {
   routing_.reset();
   metrics_.emplace(folder / "metrics.jsonl", resumed_step_);
   tensorboard_.reset();
+  unwritten_ = false;
+  written_.reset();
+  interval_steps_ = 0;
+  interval_seconds_ = 0;
   report_.reopened(*metrics_, state.step);
   if (config_.routing.every > 0 && !logged_layers(config_, state.placement).empty()) write_routing(state);
 }
@@ -74,10 +99,20 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"idle_experts", idle_experts(result.loads)},
                   {"dead_experts", DeadExperts(config_.routing.dead_after).count(state.idle)},
                   {"skipped", state.skipped},
+                  {"outliers", state.outliers},
                   {"rollbacks", state.rollbacks},
                   {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak}};
   if (state.stage > 0) (*record_)["stage"] = state.stage;
+  if (result.layers) add_layers(*result.layers, *record_);
   for (const StepResult::LayerLoss& loss : result.losses) (*record_)[name_of(loss.kind) + "_loss"] = loss.value;
+  ++interval_steps_;
+  interval_seconds_ += seconds;
+  if (config_.run.metrics_every > 1) {
+    (*record_)["interval_steps"] = interval_steps_;
+    (*record_)["interval_ms"] = interval_seconds_ * 1e3;
+  }
+  events_ = {.stage = state.stage, .skipped = state.skipped, .rollbacks = state.rollbacks};
+  unwritten_ = true;
 }
 
 void RunLogs::validation(const SourcesEvaluation& evaluation, std::span<const TokenLoader> sources) {
@@ -92,22 +127,37 @@ void RunLogs::validation(const SourcesEvaluation& evaluation, std::span<const To
 
 void RunLogs::entropy(double entropy) { (*record_)["unigram_entropy"] = entropy; }
 
+bool RunLogs::is_record_due() const {
+  const auto step = (*record_)["step"].get<std::int64_t>();
+  return is_due(step, config_.run.metrics_every) || step == config_.run.steps || record_->contains("valid_loss") ||
+         written_ != events_;
+}
+
+void RunLogs::write_record() {
+  unwritten_ = false;
+  written_ = events_;
+  interval_steps_ = 0;
+  interval_seconds_ = 0;
+  report_.attempt(metrics_failing_, [&] { metrics_->append(*record_); });
+  if (!config_.run.tensorboard) return;
+  report_.attempt(tensorboard_failing_, [&] {
+    if (!tensorboard_) tensorboard_.emplace(fs::path(config_.run.dir) / "tensorboard", (*record_)["step"]);
+    tensorboard_->append(*record_);
+  });
+}
+
 void RunLogs::end_step() {
   if (!metrics_) return;
-  report_.attempt(metrics_failing_, [&] { metrics_->append(*record_); });
-  if (config_.run.tensorboard) {
-    report_.attempt(tensorboard_failing_, [&] {
-      if (!tensorboard_) tensorboard_.emplace(fs::path(config_.run.dir) / "tensorboard", (*record_)["step"]);
-      tensorboard_->append(*record_);
-    });
-  }
+  if (is_record_due()) write_record();
   if (!config_.run.prometheus.empty()) {
     report_.attempt(prometheus_failing_, [&] { write_prometheus(config_.run.prometheus, *record_, config_.run.dir); });
   }
 }
 
 void RunLogs::sync() {
-  if (metrics_) report_.attempt(metrics_failing_, [&] { metrics_->sync(); });
+  if (!metrics_) return;
+  if (unwritten_) write_record();
+  report_.attempt(metrics_failing_, [&] { metrics_->sync(); });
 }
 
 void RunLogs::routing(RunState& state) {

@@ -38,13 +38,16 @@ class RunLogs {
   void open(RunState& state, const std::string& config_text);
 
   /// Begins the record of a step for metrics.jsonl. `state`: the state after the step. `seconds`: duration of the step.
+  /// Replaces the record of the step before if end_step() has not written it.
   void step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds);
   /// Adds validation losses to the record, between step() and end_step(). `sources`: the loaders that were evaluated.
   void validation(const SourcesEvaluation& evaluation, std::span<const TokenLoader> sources);
   /// Adds the unigram entropy of the validation tokens, in nats per token, to the record, between step() and
   /// end_step().
   void entropy(double entropy);
-  /// Writes the record to metrics.jsonl, TensorBoard and Prometheus.
+  /// Writes the record to Prometheus, and, every run.metrics_every steps, to metrics.jsonl and TensorBoard. These also
+  /// get the first step after a start, the last step, and steps with a validation, after which training was skipped or
+  /// rolled back, or with which a stage begins.
   void end_step();
 
   /// Moves the routing sums in `state` to routing.h5 as one record, and clears them on all ranks. Records that cannot
@@ -54,11 +57,21 @@ class RunLogs {
   /// Completes routing.h5 at the end of the run. Warns if another program that holds it open prevents that.
   void finish();
 
-  /// Syncs metrics.jsonl to the disk. Call before a checkpoint, so that after a power failure the file has all steps up
-  /// to the checkpoint.
+  /// Writes the record of the last step if end_step() has not, and syncs metrics.jsonl to the disk. Call before a
+  /// checkpoint, so that the file ends with the step of the checkpoint, even after a power failure.
   void sync();
 
  private:
+  /// The numbers of a record whose change is always written.
+  struct Events {
+    std::int64_t stage = 0, skipped = 0, rollbacks = 0;
+    bool operator==(const Events&) const = default;
+  };
+
+  /// True if end_step() is to write the record of the step that has ended.
+  bool is_record_due() const;
+  /// Writes the record to metrics.jsonl and TensorBoard.
+  void write_record();
   void log_start(const RunState& state, const std::string& config_text);
   void write_routing(RunState& state);
 
@@ -67,6 +80,11 @@ class RunLogs {
   RunReport& report_;
   std::int64_t resumed_step_ = -1;  // the logs continue after this step; -1: they begin with the run
   std::unique_ptr<nlohmann::ordered_json> record_;
+  bool unwritten_ = false;           // record_ has a step that is not in metrics.jsonl
+  std::optional<Events> written_;    // of the last record that was written since open()
+  Events events_;                    // of record_
+  std::int64_t interval_steps_ = 0;  // steps since the last record that was written
+  double interval_seconds_ = 0;      // duration of these steps
   std::optional<MetricsLog> metrics_;
   std::optional<TensorBoardLog> tensorboard_;
   std::optional<RoutingLog> routing_;

@@ -102,6 +102,12 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, std::int64_t
     note(fmt::format("trained    {} parameters, selected by optim.train_only; MFU counts all parameters",
                      human_count(static_cast<double>(count_trained_values(config_)))));
   }
+  if (config_.optim.lora_rank > 0) {
+    note(
+        fmt::format("adapters   {} parameters in matrices of optim.lora_targets, of rank {}; all other weights are "
+                    "frozen; MFU counts all parameters",
+                    human_count(static_cast<double>(count_trained_values(config_))), config_.optim.lora_rank));
+  }
   note(fmt::format("mesh       {} · {} · {} per rank · {}", count_text(world, "rank"), setup_.mesh.shape.text(world),
                    count_text(setup_.resources[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, "thread"),
                    name_of(config_.run.precision)));
@@ -184,7 +190,12 @@ void RunReport::note_kernels() {
   if (!text.empty()) note("kernels    expert GEMMs in the first step: " + text);
 }
 
-void RunReport::left_out(const StepResult& result, std::int64_t step) {
+void RunReport::left_out(const StepResult& result, const StepLimits& limits, std::int64_t step) {
+  if (result.outlier) {
+    warn(fmt::format("step {} skipped on all ranks: {} (optim.skip_above = {})", step,
+                     outlier_text(result.loss, result.grad_norm, limits), config_.optim.skip_above));
+    return;
+  }
   if (result.targets == 0) {
     warn(fmt::format("step {} skipped on all ranks: no token of its batch counts in the loss", step));
     return;

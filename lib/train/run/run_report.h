@@ -56,8 +56,8 @@ class RunReport {
   /// Prints the line of a step if it is due, and news of dead experts. `state`: the state after the step. `seconds`:
   /// duration of the step.
   void step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds);
-  /// Warns of a step whose update was skipped.
-  void left_out(const StepResult& result, std::int64_t step);
+  /// Warns of a step whose update was skipped. `limits`: those that the step had.
+  void left_out(const StepResult& result, const StepLimits& limits, std::int64_t step);
   /// Prints the losses of a validation after the last step of `state`, which took `seconds`.
   void validation(const SourcesEvaluation& evaluation, const RunData& data, const RunState& state, double seconds);
   /// Prints the unigram entropy of `tokens` validation tokens, in nats per token, next to the validation loss.

@@ -79,6 +79,11 @@ std::int64_t count_of(const Json& state, const char* key) {
   return value;
 }
 
+/// Returns count_of(), or 0 for a key that older checkpoints do not have.
+std::int64_t count_or_zero(const Json& state, const char* key) {
+  return state.contains(key) ? count_of(state, key) : 0;
+}
+
 Json json_of(const std::deque<RoutingRecord>& records) {
   Json list = Json::array();
   for (const RoutingRecord& record : records) {
@@ -145,8 +150,10 @@ std::deque<RoutingRecord> read_unwritten_routing(const Json& state) {
 
 Json json_of(const DataProgress& progress) {
   Json sources = Json::array();
-  for (const auto& [prefix, samples, per_pass] : progress.sources) {
-    sources.push_back({{"prefix", prefix}, {"samples", samples}, {"samples_per_pass", per_pass}});
+  for (const SourceProgress& source : progress.sources) {
+    sources.push_back({{"prefix", source.prefix}, {"samples", source.samples}, {"samples_per_pass", source.per_pass}});
+    if (!source.fingerprint.empty()) sources.back()["fingerprint"] = source.fingerprint;
+    if (source.order >= 0) sources.back()["order"] = source.order;
   }
   return {{"samples", progress.samples}, {"tokens", progress.tokens}, {"sources", std::move(sources)}};
 }
@@ -159,7 +166,9 @@ DataProgress read_data_begin(const Json& state) {
   for (const Json& source : json.at("sources")) {
     progress.sources.push_back({.prefix = source.at("prefix"),
                                 .samples = count_of(source, "samples"),
-                                .per_pass = count_of(source, "samples_per_pass")});
+                                .per_pass = count_of(source, "samples_per_pass"),
+                                .fingerprint = source.value("fingerprint", ""),
+                                .order = source.contains("order") ? count_of(source, "order") : -1});
     require_input(progress.sources.back().per_pass > 0,
                   "the checkpoint's trainer state has a source of data without samples");
   }
@@ -173,6 +182,18 @@ Soundness read_soundness(const Json& state) {
           .left_out = count_of(json, "left_out"),
           .smoothed = json.at("smoothed_loss"),
           .lowest = json.at("lowest_loss")};
+}
+
+RecentSteps read_recent(const Json& state) {
+  if (!state.contains("recent_losses")) return {};  // of an older checkpoint, or without optim.skip_above
+  const RecentSteps recent{.losses = state.at("recent_losses"), .norms = state.at("recent_norms")};
+  const auto all_finite = [](const auto& values) {
+    return std::ranges::all_of(values, [](double value) { return std::isfinite(value); });
+  };
+  require_input(recent.losses.size() == recent.norms.size() && all_finite(recent.losses) && all_finite(recent.norms),
+                "the checkpoint's trainer state has recent_losses and recent_norms that are not those of equally many "
+                "steps");
+  return recent;
 }
 
 /// Returns the number of ranks of a placement. `owner` [experts]: rank of each expert. Returns 0 if the ranks are not
@@ -231,6 +252,17 @@ void RunState::sum_routing(const Config& config, const Mesh& mesh) {
   own_routing.clear();
 }
 
+std::string RunState::problem() const {
+  const std::string problem = soundness.problem();
+  if (!problem.empty() || outliers_in_a_row < Soundness::window) return problem;
+  return fmt::format("the last {} steps were skipped by optim.skip_above", outliers_in_a_row);
+}
+
+void RunState::forget_losses() {
+  soundness = {};
+  recent = {};
+}
+
 void RunState::clear_routing() {
   own_routing.clear();
   routing.clear();
@@ -267,12 +299,15 @@ std::string RunState::text() const {
   Json files = Json::array();
   for (const DataIdentity& each : data) {
     files.push_back({{"key", each.key}, {"prefix", each.prefix}, {"fingerprint", each.fingerprint}});
+    if (each.order >= 0) files.back()["order"] = each.order;
   }
   Json state{{"updates", updates},
              {"samples", samples},
              {"schedule_steps", schedule_steps},
              {"skipped", skipped},
              {"skipped_in_a_row", skipped_in_a_row},
+             {"outliers", outliers},
+             {"outliers_in_a_row", outliers_in_a_row},
              {"rollbacks", rollbacks},
              {"routing_tokens", routing_tokens},
              {"routing", layers},
@@ -287,6 +322,10 @@ std::string RunState::text() const {
              {"placement", placements},
              {"data", files}};
   if (data_begin != DataProgress{}) state["data_begin"] = json_of(data_begin);
+  if (!recent.losses.empty()) {
+    state["recent_losses"] = recent.losses;
+    state["recent_norms"] = recent.norms;
+  }
   return json_text(state);
 }
 
@@ -320,9 +359,20 @@ std::vector<DataIdentity> RunState::data_of(const std::string& text) {
     std::vector<DataIdentity> data;
     const Json state = parse(text);
     for (const Json& files : state.value("data", Json::array())) {
-      data.push_back({files.at("key"), files.at("prefix"), files.at("fingerprint")});
+      data.push_back({.key = files.at("key"),
+                      .prefix = files.at("prefix"),
+                      .fingerprint = files.at("fingerprint"),
+                      .order = files.contains("order") ? count_of(files, "order") : -1});
     }
     return data;
+  } catch (const nlohmann::json::exception& error) {
+    fail_unreadable(error);
+  }
+}
+
+DataProgress RunState::data_begin_of(const std::string& text) {
+  try {
+    return read_data_begin(parse(text));
   } catch (const nlohmann::json::exception& error) {
     fail_unreadable(error);
   }
@@ -331,7 +381,7 @@ std::vector<DataIdentity> RunState::data_of(const std::string& text) {
 std::int64_t RunState::schedule_of(const std::string& text) {
   try {
     const Json state = parse(text);
-    return state.contains("schedule_steps") ? count_of(state, "schedule_steps") : 0;
+    return count_or_zero(state, "schedule_steps");
   } catch (const nlohmann::json::exception& error) {
     fail_unreadable(error);
   }
@@ -345,12 +395,15 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
     data_begin = read_data_begin(state);
     require_input(data_begin.samples <= samples, "the checkpoint's trainer state has data that begin after {} samples",
                   samples);
-    schedule_steps = state.contains("schedule_steps") ? count_of(state, "schedule_steps") : 0;
+    schedule_steps = count_or_zero(state, "schedule_steps");
     skipped = count_of(state, "skipped");
     skipped_in_a_row = count_of(state, "skipped_in_a_row");
-    rollbacks = state.contains("rollbacks") ? count_of(state, "rollbacks") : 0;  // older checkpoints have none
+    outliers = count_or_zero(state, "outliers");
+    outliers_in_a_row = count_or_zero(state, "outliers_in_a_row");
+    rollbacks = count_or_zero(state, "rollbacks");
     unwritten_routing = read_unwritten_routing(state);
     soundness = read_soundness(state);
+    recent = read_recent(state);
     load = read_load(state);
     idle = read_idle(state, expected);
     clear_routing();

@@ -13,6 +13,7 @@
 #include "model/routing/routing_statistics.h"
 #include "model/routing/routing_sums.h"
 #include "train/run/soundness.h"
+#include "train/step/recent_steps.h"
 
 namespace lyceum {
 
@@ -26,19 +27,24 @@ struct RunState {
   DataProgress data_begin;          // where the present loader begins: in the first stage, or at a change of the data
   std::int64_t schedule_steps = 0;  // length of the learning rate's present schedule; 0: unknown (old checkpoint)
   int stage = 0;                    // training stage of the last step; 0: the run has only one. Not saved
-  std::int64_t skipped = 0, skipped_in_a_row = 0;  // steps
-  std::int64_t rollbacks = 0;                      // number of times that the run returned to a checkpoint
-  std::vector<RoutingSums> routing;                // sums over all ranks and the steps since the last record
-  std::vector<StepBalanceSums> routing_steps;      // sums over the same steps of each step's balance
-  std::int64_t routing_tokens = 0;                 // tokens of these steps
-  std::deque<RoutingRecord> unwritten_routing;     // records that could not be written yet, oldest first; on rank 0
+  std::int64_t skipped = 0;         // steps without an update
+  std::int64_t outliers = 0;        // those of them that optim.skip_above skipped
+  /// Steps since the last update, without those whose batch had no target: skipped because a number was not finite, and
+  /// skipped by optim.skip_above.
+  std::int64_t skipped_in_a_row = 0, outliers_in_a_row = 0;
+  std::int64_t rollbacks = 0;                   // number of times that the run returned to a checkpoint
+  std::vector<RoutingSums> routing;             // sums over all ranks and the steps since the last record
+  std::vector<StepBalanceSums> routing_steps;   // sums over the same steps of each step's balance
+  std::int64_t routing_tokens = 0;              // tokens of these steps
+  std::deque<RoutingRecord> unwritten_routing;  // records that could not be written yet, oldest first; on rank 0
   /// Sums over this rank's tokens in steps since the last record that are not in `routing` yet, one element per mixture
   /// of this rank. Not saved: call sum_routing() before text().
   std::vector<RoutingSums> own_routing;
   Soundness soundness;
+  RecentSteps recent;                       // for optim.skip_above
   std::vector<ExpertLoad> load;             // decaying sums over steps, for the placement of experts
   std::vector<IdleExperts> idle;            // steps since each expert last had a token; skipped steps do not count
-  std::vector<DataIdentity> data;           // identities of the token files at this start
+  std::vector<DataIdentity> data;           // identities of the token files of the present stage
   std::vector<MixturePlacement> placement;  // placement at this start; saved in checkpoints, but not used on resume
 
   /// Returns the tokens of all samples so far, those of the present loader with `seq_len` tokens each.
@@ -54,17 +60,24 @@ struct RunState {
   /// Collective over the world. Moves the sums of own_routing over all ranks to `routing`. The bits of `routing` do not
   /// depend on after which steps it is called.
   void sum_routing(const Config& config, const Mesh& mesh);
+  /// Returns why a checkpoint saved now is not sound, or an empty text: Soundness::problem(), or that the last
+  /// Soundness::window steps or more were skipped by optim.skip_above, which may be due to the weights.
+  std::string problem() const;
+  /// Forgets the losses and norms of earlier steps. Call when those of later steps are no longer comparable.
+  void forget_losses();
   /// Clears own_routing, routing, routing_steps and routing_tokens.
   void clear_routing();
 
   /// Returns the load of each mixture in `text`, the text() that a checkpoint contains; empty for older checkpoints and
-  /// models without mixtures. This and the next three functions need no model. They throw a bad_input Error if `text`
+  /// models without mixtures. This and the next four functions need no model. They throw a bad_input Error if `text`
   /// has another form.
   static std::vector<ExpertLoad> load_of(const std::string& text);
   /// Returns the placement of each mixture whose experts are divided among ranks; empty for checkpoints without any.
   static std::vector<MixturePlacement> placement_of(const std::string& text);
   /// Returns the identities of the token files; empty for checkpoints without them.
   static std::vector<DataIdentity> data_of(const std::string& text);
+  /// Returns data_begin; the beginning of the run for older checkpoints.
+  static DataProgress data_begin_of(const std::string& text);
   /// Returns schedule_steps; 0 for older checkpoints, whose schedule had run.steps steps.
   static std::int64_t schedule_of(const std::string& text);
 

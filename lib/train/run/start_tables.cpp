@@ -30,11 +30,18 @@ bool can_share_row(const RankResources& a, const RankResources& b) {
 std::string packing_line(const TokenSamples& samples) {
   const Packing* packing = samples.packing();
   if (!packing) return "";
-  const double positions = static_cast<double>(packing->sequences() * samples.shape().seq_len);
-  return fmt::format("packing    {}: {} in {} of {}, {:.1f} % padding, {} split", samples.token_source().prefix(),
-                     count_text(packing->documents(), "document"), count_text(packing->sequences(), "sequence"),
-                     samples.shape().seq_len, 100 - 100 * static_cast<double>(packing->predicted_tokens()) / positions,
-                     packing->cut_documents());
+  const PackingCounts& counts = packing->counts();
+  const double positions = static_cast<double>(counts.sequences * counts.seq_len);
+  constexpr std::int64_t least_stated = 10'000'000;
+  std::string index;
+  if (const InputFile* const file = packing->file()) {
+    index = fmt::format("; index {}, {}", file->path(), text_of_bytes(static_cast<std::int64_t>(file->size())));
+  } else if (const std::int64_t bytes = 16 * counts.spans + 8 * counts.sequences; bytes >= least_stated) {
+    index = fmt::format("; no folder has room for the index: {} in the memory of every rank", text_of_bytes(bytes));
+  }
+  return fmt::format("packing    {}: {} in {} of {}, {:.1f} % padding, {} split{}", samples.token_source().prefix(),
+                     count_text(counts.documents, "document"), count_text(counts.sequences, "sequence"), counts.seq_len,
+                     100 - 100 * static_cast<double>(counts.predicted_tokens) / positions, counts.cut_documents, index);
 }
 
 /// Returns ascending experts as text: "0-3, 7".

@@ -43,35 +43,46 @@ std::string new_run_uuid(const ProcessGroup& world) {
   return world.broadcast(uuid, 0);
 }
 
-std::vector<DataIdentity> identities_of(const RunData& data, const DataConfig& config, const ProcessGroup& world) {
-  std::vector<std::pair<const char*, const TokenSource*>> sources;
-  const auto add = [&](const char* key, const TokenLoader& loader) {
-    for (const TokenLoader::Source& source : loader.sources())
-      sources.emplace_back(key, &source.samples->token_source());
-  };
-  add("data.train", *data.train);
-  if (!config.valid.empty()) {  // otherwise validation samples are parts of the files of data.train
-    for (const TokenLoader& loader : data.valid) add("data.valid", loader);
-  }
-  std::vector<std::string> fingerprints(sources.size());
-  work_on_files_of_rank_zero(world, [&] {
-    for (std::size_t s = 0; s < sources.size(); ++s) fingerprints[s] = sources[s].second->fingerprint();
-  });
-  std::vector<DataIdentity> files;
-  for (std::size_t s = 0; s < sources.size(); ++s) {
-    const auto& [key, file] = sources[s];
-    files.push_back({.key = key, .prefix = file->prefix(), .fingerprint = world.broadcast(fingerprints[s], 0)});
-  }
-  return files;
-}
-
 fs::path checkpoint_root(const RunConfig& run) { return fs::path(run.dir) / "checkpoints"; }
 
-StartingPoint::StartingPoint(const Config& config, const RunSetup& setup, RunReport& report,
-                             std::span<const RunData> data, Choice choice)
+int presumed_stage(const Config& config, const ProcessGroup& world) {
+  const std::string& resume = config.checkpoint.resume;
+  if (stage_count(config) == 1) return 1;
+  std::int64_t step = 0;
+  work_on_files_of_rank_zero(world, [&] {
+    if (resume == "none") return;
+    const fs::path root = checkpoint_root(config.run);
+    std::vector<fs::path> candidates;
+    try {
+      if (resume != "auto") {
+        candidates.push_back(resolve_checkpoint(resume));
+      } else {
+        for (const std::string& name : list_checkpoints(root)) candidates.push_back(root / name);
+      }
+    } catch (const Error&) {  // StartingPoint reports it
+    }
+    std::int64_t unsound = 0;
+    for (const fs::path& path : candidates) {
+      try {
+        const CheckpointReader reader(path);
+        if (reader.header().unsound.empty() || resume != "auto") {
+          step = reader.header().step;
+          return;
+        }
+        unsound = std::max(unsound, reader.header().step);
+      } catch (const Error&) {  // damaged: an older one is chosen
+      }
+    }
+    step = unsound;
+  });
+  return stage_of_step(config, std::stoll(world.broadcast(std::to_string(step), 0)));
+}
+
+StartingPoint::StartingPoint(const Config& config, const RunSetup& setup, RunReport& report, Choice choice)
     : run_config_(config),
       setup_(setup),
       report_(report),
+      choice_(choice),
       resume_(choice == Choice::sound ? "auto" : config.checkpoint.resume),
       root_(checkpoint_root(config.run)) {
   const ProcessGroup& world = setup.mesh.world;
@@ -79,37 +90,56 @@ StartingPoint::StartingPoint(const Config& config, const RunSetup& setup, RunRep
   const auto warn = [&](const std::string& warning) { report.warn(warning); };
   const auto chosen = choose_checkpoint(world, root_, resume_, warn, choice == Choice::sound);
   if (chosen) work_on_files(world, [&] { checkpoint_.emplace(*chosen); });
-  use_stage(data);
+  stage_ = checkpoint_ ? stage_of_step(run_config_, checkpoint_->header().step) : 1;
+  config_ = config_of_stage(run_config_, stage_);
+}
+
+namespace {
+
+/// Adds `file` unless one with its key and prefix is there.
+void add_once(std::vector<DataIdentity>& all, const DataIdentity& file) {
+  const auto same = [&](const DataIdentity& one) { return one.key == file.key && one.prefix == file.prefix; };
+  if (!file.fingerprint.empty() && std::ranges::none_of(all, same)) all.push_back(file);
+}
+
+}  // namespace
+
+void StartingPoint::compare(std::span<const RunData> data) {
+  data_ = &data[static_cast<std::size_t>(stage_) - 1];
+  files_ = data_->files;
+  for (const RunData& stage : data.subspan(static_cast<std::size_t>(stage_) - 1)) {
+    for (const DataIdentity& file : stage.files) add_once(later_files_, file);
+  }
   if (!checkpoint_) return;
   inspect_checkpoint_folder();
   const CheckpointHeader& header = checkpoint_->header();
   run_before_ = config_before(header);
   before_ = config_of_stage(run_before_, stage_of_step(run_before_, header.step));
-  const std::vector<DataIdentity> old_files = RunState::data_of(header.trainer_state);
+  for (const DataIdentity& file : RunState::data_of(header.trainer_state)) add_once(read_files_, file);
+  for (const SourceProgress& source : RunState::data_begin_of(header.trainer_state).sources) {
+    add_once(read_files_, {.key = "data.train", .prefix = source.prefix, .fingerprint = source.fingerprint});
+  }
+  rename_present_data();
+  changes_ = changes(before_, config_);
+  if (choice_ == Choice::sound) return;  // chosen among the checkpoints of this run itself
+  require_same_run();
+  require_same_adapters();
+  require_same_model();
+}
+
+/// Sets renamed_, and the data of before_ to those of config_ if they are the same under other prefixes.
+void StartingPoint::rename_present_data() {
   for (const auto& [key, member] :
        {std::pair("data.train", &DataConfig::train), std::pair("data.valid", &DataConfig::valid)}) {
     std::string& before = before_.data.*member;
     const std::string& now = config_.data.*member;
-    if (before == now || !same_sources(key, before, now, old_files, files_)) continue;
+    if (before == now || !same_sources(key, before, now, read_files_, files_)) continue;
     if (member == &DataConfig::train) {
       const std::vector<DataSource> old_sources = data_sources(key, before), sources = data_sources(key, now);
       for (std::size_t s = 0; s < sources.size(); ++s) renamed_.emplace_back(old_sources[s].prefix, sources[s].prefix);
     }
     before = now;
   }
-  changes_ = changes(before_, config_);
-  if (choice == Choice::sound) return;  // chosen among the checkpoints of this run itself
-  require_same_run();
-  require_same_model();
-}
-
-/// Collective. Sets the members that belong to the stage of the checkpoint's last step; to stage 1 without a
-/// checkpoint.
-void StartingPoint::use_stage(std::span<const RunData> data) {
-  stage_ = checkpoint_ ? stage_of_step(run_config_, checkpoint_->header().step) : 1;
-  config_ = config_of_stage(run_config_, stage_);
-  data_ = &data[static_cast<std::size_t>(stage_) - 1];
-  files_ = identities_of(*data_, config_.data, setup_.mesh.world);
 }
 
 /// Collective. Sets in_run_folder_, newest_ and newest_run_ to what rank 0 finds in the folder of checkpoints.
@@ -141,7 +171,6 @@ std::vector<ExpertLoad> StartingPoint::expert_load() const {
 
 RunState StartingPoint::start(const Parts& parts) const {
   RunState state;
-  state.data = files_;
   checkpoint_ ? resume(state, parts) : start_new_run(state, parts);
   return state;
 }
@@ -172,6 +201,7 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   require_input(!reader.has_optimizer_state() || before_.optim.train_only == config_.optim.train_only,
                 "optim.train_only differs from that of {}: start a new run from its weights with lyceum convert reset",
                 directory);
+  draw_missing_adapters(parts.optimizer, reader, config_.run.seed);
   parts.zero.await_values();  // in a rollback, values of the last step may still be in flight
   const std::atomic<std::int64_t> progress = 0;
   SharedWork reading(setup_.mesh.world, progress);
@@ -179,6 +209,7 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   reading.finish();
   parts.zero.values_changed();
   state.restore(header.trainer_state, no_routing(config_));
+  state.data = RunState::data_of(header.trainer_state);
   state.run_uuid = header.run_uuid;
   state.step = header.step;
   for (const auto& [before, now] : renamed_) {
@@ -198,6 +229,9 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   if (config_.optim.ema > 0 && std::ranges::none_of(reader.tensors(), is_average)) {
     report_.note("average    starts from the weights: the checkpoint has none");
   }
+  if (config_.optim.lora_rank > 0 && !reader.has_adapters()) {
+    report_.note("adapters   new: the checkpoint has none");
+  }
   if (parts.gemms.nothing_pinned()) {
     report_.warn(fmt::format(
         "no GEMM algorithms for this GPU in {}: they are chosen again, so results may differ in the last bits",
@@ -205,9 +239,9 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   }
   if (resume_ != "auto" && !header.unsound.empty()) {
     report_.warn("this checkpoint is not sound: " + header.unsound);
-    state.soundness = {};  // the user has named it, so the run may continue from it
+    state.forget_losses();  // the user has named it, so the run may continue from it
   }
-  if (!same_data) state.soundness = {};  // losses on other data are not comparable
+  if (!same_data) state.forget_losses();  // losses on other data are not comparable
   report_changes(state);
   choose_schedule_length(state);
   report_choices(state);

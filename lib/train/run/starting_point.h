@@ -24,15 +24,18 @@ namespace lyceum {
 /// Collective. Returns a new unique identifier for a run, equal on all ranks.
 std::string new_run_uuid(const ProcessGroup& world);
 
-/// Collective. Returns the identities of the token files of a stage, as rank 0 reads them, on all ranks. `config`: that
-/// of the stage.
-std::vector<DataIdentity> identities_of(const RunData& data, const DataConfig& config, const ProcessGroup& world);
-
 /// Returns the folder of a run's checkpoints.
 std::filesystem::path checkpoint_root(const RunConfig& run);
 
-/// The start of a run: from random weights or from a checkpoint. The constructor chooses the checkpoint, start() loads
-/// it. These are separate since the model is built in between: its placement of experts may depend on the load in the
+/// Collective over the world. Returns the stage of the checkpoint from which a run with this configuration presumably
+/// starts: 1 without stages or checkpoints. Reads the headers of checkpoints only, so StartingPoint may choose an older
+/// checkpoint, since it verifies files. Call before earlier stages are checked, which are past. `config` may have
+/// mistakes.
+int presumed_stage(const Config& config, const ProcessGroup& world);
+
+/// The start of a run: from random weights or from a checkpoint. The constructor chooses the checkpoint, compare()
+/// compares it with the run, start() loads it. These are separate since the data of the checkpoint's stage and of later
+/// ones are opened, and the model is built, in between: its placement of experts may depend on the load in the
 /// checkpoint.
 class StartingPoint {
  public:
@@ -40,14 +43,18 @@ class StartingPoint {
   /// rollback. Both may choose no checkpoint.
   enum class Choice { configured, sound };
   /// Collective over the world. Repairs the run's checkpoints and chooses one. `config`: that of the run, with all its
-  /// stages. `data`: the data of each stage. All references must outlive this. Throws a usage Error if
+  /// stages. All references must outlive this.
+  StartingPoint(const Config& config, const RunSetup& setup, RunReport& report, Choice choice = Choice::configured);
+
+  /// Collective over the world. Compares the checkpoint's run with this one. Call before start(). `data`: one element
+  /// per stage; from stage() on, they must be open and identified. They must outlive this. Throws a usage Error if
   ///   - the checkpoint belongs to another run than the configuration describes (config/continuation.h) or to another
   ///     model; the message lists all keys that differ (a bad_input Error if the model differs, but no key),
   ///   - the steps up to the checkpoint were made with other stages,
-  ///   - the checkpoint is not in this run's folder and has no steps left to do, or
-  ///   - the folder contains checkpoints of another run.
-  StartingPoint(const Config& config, const RunSetup& setup, RunReport& report, std::span<const RunData> data,
-                Choice choice = Choice::configured);
+  ///   - the checkpoint is not in this run's folder and has no steps left to do,
+  ///   - the folder contains checkpoints of another run, or
+  ///   - optim.lora_* differ from the checkpoint's run, unless that had no adapters and no optimizer state.
+  void compare(std::span<const RunData> data);
 
   bool is_checkpoint() const { return checkpoint_.has_value(); }
   /// Returns the stage of the checkpoint's last step; 1 without a checkpoint.
@@ -65,7 +72,8 @@ class StartingPoint {
     const PinnedGemms& gemms;
   };
   /// Collective over the world. Initialises the weights, or loads weights and optimizer state from the checkpoint.
-  /// Returns the state of the run; the caller sets its placement. Reports what differs from the checkpoint's run.
+  /// Returns the state of the run, with the data of the
+  /// checkpoint; the caller sets its placement. Reports what differs from the checkpoint's run.
   /// Throws bad_input Errors if
   ///   - there is no checkpoint to start from but the run's folder contains some, or it contains newer ones than the
   ///     named checkpoint,
@@ -86,8 +94,10 @@ class StartingPoint {
   bool is_untrained() const { return checkpoint_->header().step == 0 && !checkpoint_->has_optimizer_state(); }
   void inspect_checkpoint_folder();
   void compare_stages() const;
-  void use_stage(std::span<const RunData> data);
+  void rename_present_data();
+  bool same_past_data(const Difference& difference) const;
   void require_same_run() const;
+  void require_same_adapters() const;
   void require_same_model() const;
   bool compare_data() const;
   void report_changes(RunState& state) const;
@@ -97,6 +107,7 @@ class StartingPoint {
   const Config& run_config_;
   const RunSetup& setup_;
   RunReport& report_;
+  const Choice choice_;
   const std::string resume_;
   std::filesystem::path root_;
   // The next four belong to the stage of the checkpoint's last step.
@@ -104,6 +115,8 @@ class StartingPoint {
   Config config_;
   const RunData* data_ = nullptr;
   std::vector<DataIdentity> files_;
+  // Token files that the checkpoint's run has read, and those of this run from stage_ on; each with its prefix once.
+  std::vector<DataIdentity> read_files_, later_files_;
   std::optional<CheckpointReader> checkpoint_;
   bool in_run_folder_ = false;  // the checkpoint is in root_
   std::string newest_;          // name of the newest checkpoint in root_; empty: there is none

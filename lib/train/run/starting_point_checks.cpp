@@ -1,4 +1,4 @@
-// What a start compares with the run of its checkpoint.
+// The part of StartingPoint that compares a run with that of its checkpoint.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,9 +8,12 @@
 
 #include "config/binding.h"
 #include "core/error.h"
+#include "io/data/tokens/data_sources.h"
+#include "io/data/tokens/token_formats.h"
 #include "io/files/sha256.h"
 #include "model/model_tensors.h"
 #include "optim/checkpoint.h"
+#include "parallel/comm/shared_work.h"
 #include "train/run/starting_point.h"
 #include "train/step/schedule.h"
 
@@ -60,7 +63,9 @@ void StartingPoint::require_same_run() const {
   const std::int64_t given = config_.optim.schedule_steps;
   if (finished && length > 0 && given > 0 && given != length &&
       config_.optim.schedule != LearningRateSchedule::constant) {
-    refused.push_back({{"optim.schedule_steps", fmt::to_string(length), fmt::to_string(given)}, KeyRole::tuning});
+    refused.push_back(
+        {{schedule_key(run_config_, stage_, "optim.schedule_steps"), fmt::to_string(length), fmt::to_string(given)},
+         KeyRole::tuning});
   }
   if (refused.empty()) return compare_stages();
   std::string way_out =
@@ -77,10 +82,14 @@ void StartingPoint::require_same_run() const {
 void StartingPoint::compare_stages() const {
   const std::int64_t step = checkpoint_->header().step;
   std::vector<Difference> past = changed_past(run_before_, run_config_, step);
-  if (config_.data.changed == ChangedData::warn) {
-    std::erase_if(past, [](const Difference& difference) { return difference.key.ends_with("data.train"); });
-  }
+  const auto of_data = [](const Difference& difference) { return difference.key.ends_with("data.train"); };
+  std::erase_if(past, [&](const Difference& difference) {
+    return of_data(difference) && (config_.data.changed == ChangedData::warn || same_past_data(difference));
+  });
   if (past.empty()) return;
+  const char* const moved = std::ranges::all_of(past, of_data)
+                                ? ", or data.changed = warn to continue although past data have other names"
+                                : "";
   std::string text;
   for (const Difference& difference : past) {
     text += fmt::format("{}{} = {} (was {})", text.empty() ? "" : ", ", difference.key, value_text(difference.after),
@@ -88,8 +97,39 @@ void StartingPoint::compare_stages() const {
   }
   fail(ExitCode::usage,
        "{}: its {} steps were made with other stages: restore these values (a stage can still be added from step {} "
-       "on), or set another run.dir, with checkpoint.resume = {} to begin with its weights: {}",
-       checkpoint_->directory().string(), step, step + 1, checkpoint_->directory().string(), text);
+       "on), or set another run.dir, with checkpoint.resume = {} to begin with its weights{}: {}",
+       checkpoint_->directory().string(), step, step + 1, checkpoint_->directory().string(), moved, text);
+}
+
+/// Collective. True if data.train of a past stage names the same files as in the checkpoint's run, under other
+/// prefixes. Files that no later stage reads are opened on rank 0, if they exist.
+bool StartingPoint::same_past_data(const Difference& difference) const {
+  const char* const key = "data.train";
+  std::vector<DataIdentity> now = later_files_;
+  for (const auto& [prefix, weight] : data_sources(key, difference.after)) {
+    const auto known = [&, name = prefix](const DataIdentity& one) { return one.key == key && one.prefix == name; };
+    if (std::ranges::any_of(now, known)) continue;
+    std::string fingerprint;
+    work_on_files_of_rank_zero(setup_.mesh.world, [&, name = prefix] {
+      if (has_tokens(name)) fingerprint = open_tokens(name)->fingerprint();
+    });
+    now.push_back({.key = key, .prefix = prefix, .fingerprint = setup_.mesh.world.broadcast(fingerprint, 0)});
+  }
+  return same_sources(key, difference.before, difference.after, read_files_, now);
+}
+
+/// Throws a usage Error if the adapters of the checkpoint cannot continue as those of the configuration. New adapters
+/// may be added to a checkpoint of weights alone.
+void StartingPoint::require_same_adapters() const {
+  std::vector<Change> adapters = changes_;
+  std::erase_if(adapters, [](const Change& change) { return !change.key.starts_with("optim.lora_"); });
+  const bool had_any = before_.optim.lora_rank > 0;
+  if (adapters.empty() || (!had_any && !checkpoint_->has_optimizer_state())) return;
+  const std::string directory = checkpoint_->directory().string();
+  fail(ExitCode::usage,
+       "{} has {} adapters: make a run of its weights with lyceum convert {} and start from that; values that "
+       "differ:{}",
+       directory, had_any ? "other" : "no", had_any ? "merge" : "reset", list_text(adapters));
 }
 
 void StartingPoint::require_same_model() const {
@@ -98,6 +138,7 @@ void StartingPoint::require_same_model() const {
   for (const ModelTensor& tensor : model_tensors(config_)) {
     const CheckpointReader::Entry* entry = checkpoint_->find(tensor.name);
     names.insert(tensor.name);
+    if (is_adapter(tensor.name) && before_.optim.lora_rank == 0) continue;  // new
     if (!wrong.empty() || (entry && entry->shape == tensor.shape)) continue;
     wrong = entry ? fmt::format("{} is {}, but {} in this model", tensor.name, entry->shape.text(), tensor.shape.text())
                   : fmt::format("it has no {}", tensor.name);
@@ -127,8 +168,7 @@ bool StartingPoint::compare_data() const {
                 "replace it, set data.tokenizer to the copy, and use data that it encoded",
                 config_.data.tokenizer, directory, directory, tokenizer_name);
   const bool finished = checkpoint_->header().step >= config_.run.steps;
-  const std::vector<DataIdentity> changed =
-      changed_data(RunState::data_of(checkpoint_->header().trainer_state), files_);
+  const std::vector<DataIdentity> changed = changed_data(read_files_, later_files_);
   for (const DataIdentity& now : changed) {
     require_input(!finished || now.key != "data.train",
                   "{} = {}: the files have changed since {} was saved, and its run is finished: restore the old ones, "
@@ -143,15 +183,16 @@ bool StartingPoint::compare_data() const {
   return changed.empty();
 }
 
-/// Returns the number of sequences over which balance.scope = batch counts together: those of all data ranks in one
-/// pass. `mesh`: MeshShape::text(). Returns 0 if the text does not state the data ranks.
+/// Returns the number of sequences over which balance.scope = batch counts together, and global in the first pass of a
+/// step: those of all data ranks in one pass. `mesh`: MeshShape::text(). Returns 0 if the text does not state the data
+/// ranks.
 std::int64_t sequences_of_pass(const Config& config, const std::string& mesh) {
   const std::size_t data = mesh.find("dp");
   return data == std::string::npos ? 0 : config.batch.micro * std::atoll(mesh.c_str() + data + 2);
 }
 
-/// Warns of every change that makes a resumed run train differently from now on, and resets the soundness if losses are
-/// no longer comparable. For a checkpoint that no run has trained, only changes of the model matter.
+/// Warns of every change that makes a resumed run train differently from now on, and forgets earlier losses that are no
+/// longer comparable. For a checkpoint that no run has trained, only changes of the model matter.
 void StartingPoint::report_changes(RunState& state) const {
   for (const Change& change : changes_) {
     if (is_untrained() && !describes_model(change.key)) continue;
@@ -159,15 +200,16 @@ void StartingPoint::report_changes(RunState& state) const {
         fmt::format("{} = {} from now on (was {})", change.key, value_text(change.after), value_text(change.before)));
     const bool same_task =
         change.key.starts_with("optim.") || change.key.starts_with("run.") || change.role == KeyRole::reported;
-    if (!same_task) state.soundness = {};
+    if (!same_task) state.forget_losses();
   }
   const std::int64_t was = sequences_of_pass(before_, checkpoint_->header().mesh);
   const std::int64_t now = sequences_of_pass(config_, setup_.mesh.shape.text(setup_.mesh.world.size()));
-  if (is_untrained() || effective(config_).balance.scope != BalanceScope::batch || was == now) return;
+  const BalanceScope scope = effective(config_).balance.scope;
+  if (is_untrained() || scope == BalanceScope::sequence || was == now) return;
   report_.warn(
-      fmt::format("balance.scope = batch: from now on, losses count the tokens of {} sequences together (was {}): "
+      fmt::format("balance.scope = {}: from now on, losses count the tokens of {} sequences together (was {}){}: "
                   "batch.micro times the data ranks",
-                  now, was));
+                  name_of(scope), now, was, scope == BalanceScope::global ? " in the first pass of a step" : ""));
 }
 
 /// Sets state.schedule_steps. A resumed run keeps the length of the checkpoint's schedule unless optim.schedule_steps
@@ -188,21 +230,21 @@ void StartingPoint::choose_schedule_length(RunState& state) const {
   const double lr = learning_rate(config_.optim, state.step - schedule.begin, state.schedule_steps);
   const double was = learning_rate(before_.optim, state.step - old.begin, made_for);
   const std::int64_t last = schedule.begin + state.schedule_steps, length = schedule.end - schedule.begin;
+  const std::string key = schedule_key(run_config_, stage_, "optim.schedule_steps");
+  const std::string end = schedule.end == run_config_.run.steps ? "the run" : "its stages";
   if (lr == 0 && config_.optim.lr > 0 && last < schedule.end) {
     report_.warn(
         fmt::format("the learning rate is 0 from step {} on: the schedule ends at step {}; set "
-                    "optim.schedule_steps={} to make it end with the run, or optim.min_lr",
-                    state.step + 1, last, length));
+                    "{}={} to make it end with {}, or optim.min_lr",
+                    state.step + 1, last, key, length, end));
   } else if (lr != was) {
     report_.warn(
         fmt::format("the learning rate of step {} is {:.3g}; by the checkpoint's schedule, {} over {} steps, "
                     "it would be {:.3g}",
                     state.step + 1, lr, name_of(before_.optim.schedule), made_for, was));
   } else if (last != schedule.end && config_.optim.schedule != LearningRateSchedule::constant) {
-    report_.note(
-        fmt::format("schedule   {} over {} steps, as in the checkpoint; optim.schedule_steps={} makes it end with "
-                    "the run",
-                    name_of(config_.optim.schedule), state.schedule_steps, length));
+    report_.note(fmt::format("schedule   {} over {} steps, as in the checkpoint; {}={} makes it end with {}",
+                             name_of(config_.optim.schedule), state.schedule_steps, key, length, end));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 #include <utility>
 #include <variant>
@@ -25,8 +26,12 @@ struct Tracks {
   static constexpr int steps = 0, computation = 1, waits = 2, transfers = 10;  // transfers: the first of several
 };
 
-/// The largest world whose traces are joined in one file. Viewers become slow with hundreds of megabytes.
+/// The largest world, and the largest number of events of all ranks, whose traces are joined in one file. An event
+/// takes 100 to 300 bytes, and viewers become slow with hundreds of megabytes.
 constexpr int most_joined_ranks = 64;
+constexpr std::int64_t most_joined_events = 5'000'000;
+/// The number of events of a rank after which no further steps are traced.
+constexpr std::int64_t most_events = 1'000'000;
 
 void set_profile(const Stream& stream, const std::shared_ptr<Profile>& profile) {
   std::visit(
@@ -42,6 +47,12 @@ bool is_pass(std::string_view name) {
   const auto letter = std::ranges::find_if_not(name, is_digit);
   if (letter == name.end() || std::string_view("FBIW").find(*letter) == std::string_view::npos) return false;
   return letter + 1 != name.end() && std::all_of(letter + 1, name.end(), is_digit);
+}
+
+/// Removes a folder if it is there and can be removed.
+void remove_folder(const fs::path& folder) {
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);
 }
 
 std::string folder_of(const RunConfig& run) { return (fs::path(run.dir) / "trace").string(); }
@@ -78,17 +89,41 @@ StepTrace::~StepTrace() {
   }
 }
 
+void StepTrace::introduce(std::int64_t done) const {
+  const std::optional<TracedSteps> traced = traced_steps(config_.run);
+  if (!traced || traced->last > done || done >= config_.run.steps) return;
+  report_.note(fmt::format("trace      none: the run continues at step {}, after run.trace_steps = {}", done + 1,
+                           config_.run.trace_steps));
+}
+
 void StepTrace::before_step(std::int64_t step) {
   const std::optional<TracedSteps> traced = traced_steps(config_.run);
-  if (!traced || step < traced->first || step > traced->last) return;
+  if (!traced || step < traced->first || step > traced->last || full_) return;
   if (!profile_) start();
+  set_profile(setup_.stream, profile_);
+  operations_->resume();
   steps_.push_back({.number = step, .begin = monotonic_nanoseconds(), .end = 0});
 }
 
 void StepTrace::after_step() {
-  if (!profile_) return;
+  if (!profile_ || steps_.back().end != 0) return;  // no step is being traced
   steps_.back().end = monotonic_nanoseconds();
-  if (steps_.back().number >= traced_steps(config_.run)->last) finish();
+  operations_->pause();
+  std::ranges::move(profile_->take_spans(), std::back_inserter(spans_));
+  set_profile(setup_.stream, nullptr);
+  std::array<std::int64_t, 1> events{event_count()};
+  setup_.mesh.world.all_reduce(std::span(events), Reduction::max);
+  const std::int64_t last = traced_steps(config_.run)->last;
+  full_ = events[0] > most_events && steps_.back().number < last;
+  if (full_) {
+    report_.warn(fmt::format("the trace ends with step {}, since a rank has more than {} events", steps_.back().number,
+                             most_events));
+  }
+  if (full_ || steps_.back().number >= last) finish();
+}
+
+std::int64_t StepTrace::event_count() const {
+  return std::ssize(spans_) + std::ssize(operations_->operations()) + std::ssize(operations_->waits());
 }
 
 void StepTrace::start() {
@@ -102,7 +137,7 @@ void StepTrace::start() {
   measured_begin_ = monotonic_nanoseconds();
   profile_ = std::make_shared<Profile>();
   profile_->record_spans(true);
-  set_profile(setup_.stream, profile_);
+  spans_.clear();
   operations_.emplace(world.ledger());
 }
 
@@ -194,9 +229,6 @@ std::string StepTrace::clock_text() const {
 void StepTrace::finish() {
   if (!profile_) return;
   const ProcessGroup& world = setup_.mesh.world;
-  profile_->record_spans(false);
-  spans_ = profile_->take_spans();
-  set_profile(setup_.stream, nullptr);
   profile_.reset();
   world.ledger().observe(nullptr);
   const RankResources& own = setup_.resources[static_cast<std::size_t>(world.rank())];
@@ -216,9 +248,12 @@ void StepTrace::write(const TraceEvents& events) {
   const std::string name = fmt::format("steps-{}-{}", steps_.front().number, steps_.back().number);
   const fs::path folder = folder_of(config_.run), ranks = folder / name, joined = folder / (name + ".json");
   const auto file_of_rank = [&](int rank) { return ranks / fmt::format("rank-{:05}.json", rank); };
-  const bool joins = world.size() <= most_joined_ranks;
-  std::array<std::int64_t, 1> failed{0};
+  std::array<std::int64_t, 1> lines{std::ssize(events.lines())}, failed{0};
+  world.all_reduce(std::span(lines));
+  const bool joins = world.size() <= most_joined_ranks && lines[0] <= most_joined_events;
   std::string reason;
+  // An earlier trace of the same steps may have files of other ranks.
+  work_on_files_of_rank_zero(world, [&] { remove_folder(ranks); });
   work_on_files(world, [&] {
     try {
       make_directories(ranks);
@@ -231,7 +266,12 @@ void StepTrace::write(const TraceEvents& events) {
     }
   });
   world.all_reduce(std::span(failed), Reduction::max);
-  if (failed[0] != 0) {
+  if (failed[0] != 0) {  // on a full disk, checkpoints need the space
+    work_on_files(world, [&] {
+      std::error_code ignored;
+      fs::remove(file_of_rank(world.rank()), ignored);
+    });
+    work_on_files_of_rank_zero(world, [&] { remove_folder(ranks); });
     std::vector<std::string> reasons = world.gather(reason, 0);
     std::erase(reasons, "");
     report_.warn(fmt::format("the trace of {} could not be written: {}; training continues", name,
@@ -244,8 +284,7 @@ void StepTrace::write(const TraceEvents& events) {
         std::vector<fs::path> files;
         for (int rank = 0; rank < world.size(); ++rank) files.push_back(file_of_rank(rank));
         join_traces(files, joined);
-        std::error_code ignored;
-        fs::remove_all(ranks, ignored);
+        remove_folder(ranks);
       }
       report_.note(fmt::format("trace      {} of {} in {}; open it at https://ui.perfetto.dev",
                                count_text(std::ssize(steps_), "step"), count_text(world.size(), "rank"),

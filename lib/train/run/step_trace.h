@@ -18,7 +18,7 @@
 namespace lyceum {
 
 /// Records the steps run.trace_steps of a run and writes them to run.dir/trace (docs/monitoring.md). Does nothing, and
-/// costs nothing, in other steps: a stream has a Profile and the ledger an observer only while steps are traced.
+/// costs nothing, in other steps and between steps: a stream has a Profile only during a traced step.
 class StepTrace {
  public:
   /// All references must outlive this.
@@ -27,11 +27,15 @@ class StepTrace {
   StepTrace(const StepTrace&) = delete;
   StepTrace& operator=(const StepTrace&) = delete;
 
+  /// Notes that nothing will be traced if a run that continues after step `done` has all the steps behind it.
+  void introduce(std::int64_t done) const;
   /// Collective over the world. Call before and after each step. `step`: its number, from 1 on. The call after the last
-  /// traced step writes the files. If they cannot be written, the report gets a warning, and the run continues.
+  /// traced step writes the files, as does one after which a rank has too many events. If they cannot be written, the
+  /// report gets a warning, and the run continues.
   void before_step(std::int64_t step);
   void after_step();
-  /// Collective. Writes the steps that have been traced, if the run ends before the last one to trace.
+  /// Collective. Writes the steps that have been traced, if the run ends, or returns to an earlier step, before the
+  /// last one to trace.
   void finish();
 
  private:
@@ -45,13 +49,15 @@ class StepTrace {
   void add_computation(TraceEvents& events) const;
   void add_operations(TraceEvents& events) const;
   void write(const TraceEvents& events);
+  std::int64_t event_count() const;
   std::string clock_text() const;
 
   const Config& config_;
   const RunSetup& setup_;
   RunReport& report_;
-  std::shared_ptr<Profile> profile_;          // while steps are traced
+  std::shared_ptr<Profile> profile_;          // from the first traced step to finish()
   std::optional<OperationTrace> operations_;  // likewise
+  bool full_ = false;                         // a rank has too many events: no further steps are traced
   std::vector<Step> steps_;
   std::int64_t zero_ = 0;                               // begin of the trace, in nanoseconds on the clock of rank 0
   ClockOffset at_begin_, at_end_;                       // measured before the first and after the last step,

@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "config/check.h"
 #include "core/allocator.h"
 #include "core/clock.h"
 #include "io/data/tokens/unigram_entropy.h"
@@ -29,39 +30,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The number of consecutive skipped steps at which the run fails: its weights will not recover.
+/// The number of consecutive skipped steps at which the run fails: it will not recover.
 constexpr std::int64_t max_consecutive_skips = 50;
 /// The largest number of skipped steps at the end of a run for which the run succeeds.
 constexpr std::int64_t max_skips_at_end = 1;
 
-/// Throws a bad_input Error if none of the targets that a validation reads from a source counts in the loss. Without
-/// this check the run would fail at its first validation.
-void require_validation_targets(const Config& config, const RunData& data) {
-  for (const TokenLoader& loader : data.valid) {
-    const std::int64_t samples = evaluated_samples(config, loader, config.eval.batches);
-    const SampleOrder order = loader.order().spread(samples);
-    bool any = !loader.masked();
-    for (std::int64_t i = 0; i < samples && !any; ++i) any = loader.sources()[0].samples->any_target(order(i), 1);
-    require_input(any,
-                  "{}: none of the tokens in the {} samples of a validation counts in the loss: raise eval.batches",
-                  loader.token_source().prefix(), samples);
-  }
-}
-
-/// Collective. Opens the data of all stages, and checks them and the ranks before memory is allocated.
-std::vector<RunData> open_checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
-  std::vector<RunData> data = open_data_of_stages(config);
-  for (int stage = 1; stage <= stage_count(config); ++stage) {
-    const Config own = config_of_stage(config, stage);
-    const RunData& own_data = data[static_cast<std::size_t>(stage) - 1];
-    require_validation_targets(own, own_data);
-    if (stage == 1) {
-      preflight(own, config_text, setup.mesh.world, *own_data.train);
-    } else {
-      require_matching_steps(own, setup.mesh.world, *own_data.train);
-    }
-  }
-  return data;
+/// Returns the text of a configuration after require_same_config().
+std::string text_of_all_ranks(std::string config_text, const ProcessGroup& world) {
+  require_same_config(world, config_text);
+  return config_text;
 }
 
 }  // namespace
@@ -70,21 +47,33 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
                  Options options)
     : run_config_(config),
       config_(config_of_stage(config, 1)),
-      config_text_(std::move(config_text)),
+      config_text_(text_of_all_ranks(std::move(config_text), setup.mesh.world)),
       setup_(setup),
       options_(std::move(options)),
-      data_(open_checked_data(config, config_text_, setup)),
       report_(config_, setup, out),
-      starting_point_(std::in_place, config, setup, report_, data_),
+      starting_point_(std::in_place, config, setup, report_),
+      data_(data_from_start()),
       model_(config_, setup.stream, setup.mesh, working_type(config.run), true, starting_point_->expert_load()),
       zero_(model_.units(), setup.mesh, setup.stream, zero_options(config_, setup.mesh)),
-      optimizer_(config_.optim, setup.mesh, setup.stream, zero_.shares(), config.run.audit_every > 0),
+      optimizer_(config_.optim, setup.mesh, setup.stream, zero_.shares(),
+                 {.watched = config.run.audit_every > 0, .seed = config.run.seed}),
       logs_(config_, setup, report_),
       trace_(config_, setup, report_),
       save_timer_(config.checkpoint.minutes, options_.now) {
   set_stage(starting_point_->stage());
   if (!options_.given) return;
   work_on_files_of_rank_zero(setup.mesh.world, [&] { config_file_.emplace(*options_.given, config, setup.program); });
+}
+
+/// Collective. Makes the stage of the starting point the present one. Returns its data and those of later stages.
+std::vector<RunData> Trainer::data_from_start() {
+  const int stage = starting_point_->stage();
+  if (stage < setup_.first_stage) require_none(problems_of_stages(stage, setup_.first_stage));
+  config_ = config_of_stage(run_config_, stage);
+  std::vector<RunData> data;
+  open_stages(stage, data);
+  starting_point_->compare(data);
+  return data;
 }
 
 ExitCode Trainer::run() {
@@ -128,7 +117,7 @@ void Trainer::start() {
   report_.stages(run_config_);
   state_ = starting_point_->start({.zero = zero_, .optimizer = optimizer_, .gemms = *gemms_});
   state_.stage = stage_count(run_config_) > 1 ? stage_ : 0;
-  loader_ = continued(*data().train, state_.data_begin);
+  begin_data();
   first_step_ = new_shapes_ = state_.step;
   transformers_ = starting_point_->transformers();
   if (starting_point_->is_checkpoint()) saved_step_ = state_.step;
@@ -136,6 +125,7 @@ void Trainer::start() {
   starting_point_.reset();
   state_.placement = place_all_experts(config_, setup_.mesh.expert.size(), state_.load);
   report_.placement(state_);
+  trace_.introduce(state_.step);
   open_logs();
   if (state_.step < config_.run.steps) {
     for (const std::string& doubt : schedule_warnings_of_stages(run_config_, state_.step, state_.schedule_steps)) {
@@ -166,18 +156,29 @@ void Trainer::make_step() {
   const bool timed_before = state_.step == new_shapes_ + 1 && config_.run.gemm_choice == GemmChoiceMethod::timed;
   if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing used additional memory
   const double lr = learning_rate(config_.optim, state_.step - schedule_.begin, state_.schedule_steps);
-  const StepResult result = train_step_->run(*loader_, state_.step, state_.samples, lr);
+  const StepLimits limits = state_.recent.limits(config_.optim);
+  const StepResult result = train_step_->run(*loader_, state_.step, state_.samples, lr, limits);
   update_state(result);
   if (options_.lock) options_.lock->require_held();
   if (state_.step == new_shapes_ + 1) agree_on_gemms();
-  if (result.skipped) report_.left_out(result, state_.step);
-  require(state_.skipped_in_a_row < max_consecutive_skips,
-          "{} consecutive steps were not finite: resume from an earlier checkpoint with a lower optim.lr",
-          state_.skipped_in_a_row);
+  if (result.skipped) report_.left_out(result, limits, state_.step);
+  end_endless_skips();
   const double seconds = seconds_since(start);
   trace_.after_step();
   logs_.step(result, state_, *throughput_, seconds);
   report_.step(result, state_, *throughput_, seconds);
+}
+
+/// Throws an Error after max_consecutive_skips steps without an update.
+void Trainer::end_endless_skips() const {
+  const std::int64_t not_finite = state_.skipped_in_a_row, outliers = state_.outliers_in_a_row;
+  if (not_finite + outliers < max_consecutive_skips) return;
+  require(outliers > 0, "{} consecutive steps were not finite: resume from an earlier checkpoint with a lower optim.lr",
+          not_finite);
+  fail(ExitCode::failed,
+       "{} consecutive steps were skipped, {} of them by optim.skip_above = {}: the loss or the gradient norm does not "
+       "return to what it was; raise optim.skip_above, or resume from an earlier checkpoint with a lower optim.lr",
+       not_finite + outliers, outliers, config_.optim.skip_above);
 }
 
 /// Updates the state of the run by the results of a step.
@@ -187,13 +188,17 @@ void Trainer::update_state(const StepResult& result) {
   state_.updates = optimizer_.updates();
   if (result.skipped) {
     ++state_.skipped;
-    if (result.targets > 0) {  // a step without targets is skipped for a good reason
+    if (result.outlier) {
+      ++state_.outliers;
+      ++state_.outliers_in_a_row;
+    } else if (result.targets > 0) {  // a step without targets is skipped for a good reason
       ++state_.skipped_in_a_row;
       state_.soundness.add_skipped();
     }
-    return;  // the routing sums may not be finite
+    return;  // the routing sums may not be finite, and an outlier's are not those of the run
   }
-  state_.skipped_in_a_row = 0;
+  state_.skipped_in_a_row = state_.outliers_in_a_row = 0;
+  state_.recent.add(result.loss, result.grad_norm, config_.optim);
   state_.soundness.add(result.loss, result.update_norm, result.weight_norm);
   state_.add_load(result.loads);
   if (config_.routing.every > 0) {
@@ -206,19 +211,32 @@ void Trainer::update_state(const StepResult& result) {
 /// run.rollback allows another rollback. The run then skips the data since that checkpoint. Returns true if it did.
 bool Trainer::roll_back_if_unsound() {
   if (state_.rollbacks >= config_.run.rollback) return false;
-  const std::string problem = state_.soundness.problem();
+  const std::string problem = state_.problem();
   // Ranks agree, since the norms in problem() differ between ranks if copies of weights differ.
   std::array<std::int64_t, 1> unsound{problem.empty() ? 0 : 1};
   setup_.mesh.world.all_reduce(std::span(unsound), Reduction::max);
   unsound_steps_ = unsound[0] == 0 ? 0 : unsound_steps_ + 1;
   if (unsound_steps_ != Soundness::window) return false;
   finish_save();
+  trace_.finish();
   train_step_->release_memory();
-  const StartingPoint point(run_config_, setup_, report_, data_, StartingPoint::Choice::sound);
+  StartingPoint point(run_config_, setup_, report_, StartingPoint::Choice::sound);
   if (!point.is_checkpoint()) {
     report_.warn(fmt::format("step {}: {}, and there is no sound checkpoint to return to", state_.step, problem));
     return false;
   }
+  if (point.stage() < first_open_) {
+    const std::vector<std::string> wrong = problems_of_stages(point.stage(), first_open_);
+    if (!wrong.empty()) {
+      report_.warn(
+          fmt::format("step {}: {}, and the newest sound checkpoint is one of stage {}, which is impossible "
+                      "on these ranks: {}",
+                      state_.step, problem, point.stage(), wrong.front()));
+      return false;
+    }
+    open_stages(point.stage(), data_);
+  }
+  point.compare(data_);
   unsound_steps_ = 0;
   const RunState before =
       std::exchange(state_, point.start({.zero = zero_, .optimizer = optimizer_, .gemms = *gemms_}));
@@ -226,6 +244,7 @@ bool Trainer::roll_back_if_unsound() {
   state_.rollbacks = before.rollbacks + 1;
   state_.placement = before.placement;
   state_.data_begin = before.data_begin;
+  state_.data = before.data;
   state_.stage = before.stage;
   if (point.stage() != stage_) return_to_stage(point.stage());
   first_step_ = new_shapes_ = state_.step;
@@ -280,7 +299,7 @@ void Trainer::save(SaveOptions options) {
                        .config = config_text_,
                        .trainer_state = state_.text(),
                        .job = batch_job(),
-                       .unsound = state_.soundness.problem(),
+                       .unsound = state_.problem(),
                        .timed = options.timed,
                        .tokenizer = data().tokenizer,
                        .transformers = transformers_},
@@ -345,7 +364,6 @@ bool Trainer::stop_requested_and_saved() {
     }
     return false;
   }
-  trace_.finish();
   if (state_.step > 0 && saved_step_ != state_.step) {
     save({});
     if (saved_step_ != state_.step) {
@@ -353,6 +371,7 @@ bool Trainer::stop_requested_and_saved() {
                                std::source_location::current());
     }
   }
+  trace_.finish();  // after the checkpoint, since the time until a kill may be short
   logs_.finish();
   report_.stopped(state_.step);
   return true;
@@ -374,6 +393,11 @@ ExitCode Trainer::final_exit_code() const {
           "the last {} steps were skipped, so the run ends without a result: lower optim.lr and run the command again, "
           "which resumes from the newest sound checkpoint",
           state_.skipped_in_a_row);
+  require(
+      state_.outliers_in_a_row < Soundness::window,
+      "the last {} steps were skipped by optim.skip_above = {}, so the run ends without a result: raise it, or lower "
+      "optim.lr, and run the command again, which resumes from the newest sound checkpoint",
+      state_.outliers_in_a_row, config_.optim.skip_above);
   return ExitCode::done;
 }
 

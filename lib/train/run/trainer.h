@@ -41,9 +41,10 @@ class Trainer {
     bool remeasure = false;         // see peak_of_run()
     Now now = Clock::now;           // clock for checkpoint.minutes
   };
-  /// Opens the data, checks them and the ranks (preflight()), and allocates the model. `config`: the resolved
-  /// configuration. `config_text`: the same as INI, which every checkpoint contains. `out`: receives the report of rank
-  /// 0. All references and pointers must outlive this.
+  /// Compares the configurations of all ranks, chooses the checkpoint to start from, opens the data of its stage and of
+  /// later ones, checks them and the steps of the ranks (require_matching_steps()), and allocates the model. `config`:
+  /// the resolved configuration. `config_text`: the same as INI, which every checkpoint contains. `out`: receives the
+  /// report of rank 0. All references and pointers must outlive this.
   Trainer(const Config& config, std::string config_text, const RunSetup& setup, std::ostream& out, Options options);
   /// Trains. Call once. Returns `done` after the last step, or `resubmit` if a stop was requested and a checkpoint of
   /// the last step, if there is one, was saved. Throws CheckpointNotSaved if that checkpoint could not be saved.
@@ -58,9 +59,14 @@ class Trainer {
   /// Returns the data of the present stage.
   const RunData& data() const { return data_[static_cast<std::size_t>(stage_) - 1]; }
   void return_to_stage(int stage);
+  void begin_data();
+  std::vector<RunData> data_from_start();
+  std::vector<std::string> problems_of_stages(int first, int end) const;
+  void open_stages(int first, std::vector<RunData>& data);
   void open_logs();
   void make_step();
   bool roll_back_if_unsound();
+  void end_endless_skips() const;
   void update_state(const StepResult& result);
   void validate();
   void report_entropy();
@@ -102,10 +108,12 @@ class Trainer {
   const std::string config_text_;
   const RunSetup& setup_;
   const Options options_;
-  std::vector<RunData> data_;  // one element per stage
   RunReport report_;
   std::string transformers_;                     // StartingPoint::transformers()
   std::optional<StartingPoint> starting_point_;  // until the run has started
+  OpenSources open_sources_;
+  int first_open_ = 0;         // the first stage whose data are open; 0: none
+  std::vector<RunData> data_;  // one element per stage; empty for the stages before first_open_
   StagedModel model_;
   Zero zero_;
   Optimizer optimizer_;

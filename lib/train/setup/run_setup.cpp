@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <map>
@@ -12,6 +14,7 @@
 
 #include "config/check.h"
 #include "core/gpu.h"
+#include "io/data/loader/packing.h"
 #include "io/data/tokenizer/tokenizer.h"
 #include "io/data/tokens/data_sources.h"
 #include "io/data/tokens/token_formats.h"
@@ -21,6 +24,7 @@
 #include "io/run/batch_job.h"
 #include "io/text/json.h"
 #include "io/text/table.h"
+#include "model/adapters.h"
 #include "model/model_tensors.h"
 #include "optim/weight_rule.h"
 #include "parallel/comm/gpu_assignment.h"
@@ -112,17 +116,39 @@ void require_targets(const char* key, const TokenSamples& samples, std::int64_t 
        count_text(count, "sample"), cause);
 }
 
+/// Collective over the world. Makes the file of a source's packing, if it has one. Rank 0 makes it beside the token
+/// files if it can. Then one rank of each machine opens it, or makes one for its machine if it cannot read that of rank
+/// 0. So no rank waits for a file while it takes part in an operation with others.
+void make_packing_file(const RunSetup& setup, const TokenSource& source, std::int64_t seq_len) {
+  const ProcessGroup& world = setup.mesh.world;
+  if (world.size() == 1) return;
+  std::array<std::int64_t, 1> has_file{has_packing_file(source, seq_len) ? 1 : 0};
+  world.all_reduce(std::span(has_file), Reduction::max);  // the token files of another machine may differ
+  if (has_file[0] == 0) return;
+  const auto rank = static_cast<std::size_t>(world.rank());
+  const auto first = std::ranges::find(setup.resources, setup.resources[rank].host, &RankResources::host);
+  const bool leads = first - setup.resources.begin() == world.rank();
+  for (const bool makes : {rank == 0, leads && rank > 0}) {
+    std::atomic<std::int64_t> progress = 0;
+    SharedWork work(world, progress);
+    if (makes) work.run([&] { open_packing(source, seq_len, {}, &progress); });
+    work.finish();
+  }
+}
+
 }  // namespace
 
-std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading) {
-  require_none(problems(config, session.size()));
+std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading,
+                                 int first_stage) {
+  require_none(problems(config, session.size(), first_stage));
   if (!reading && !config.optim.train_only.empty())
     count_trained_values(config);  // throws for bad patterns before memory is allocated
   if (!reading) require_ruled_tensors(config);
+  if (!reading) require_adaptable(config);
   const ProcessGroup host_world = session.world(config.run.timeout_seconds);
   const std::optional<RankGpu> gpu = gpu_of(config, session, host_world);
   const double memory = gpu ? gpu->memory : memory_of_rank(session);
-  for (int stage = 1; stage <= stage_count(config); ++stage) {
+  for (int stage = first_stage; stage <= stage_count(config); ++stage) {
     const Config own = config_of_stage(config, stage);
     require_fits(reading ? plan_inference(own, session.size(), *reading) : plan_mesh(own, session.size(), {}), memory,
                  format_message("each of this machine's {} ranks", {session.local_size()}),
@@ -130,12 +156,14 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
   }
   std::vector<RankResources> resources = resources_of(config.run, session, host_world, gpu);
   const int threads = resources[static_cast<std::size_t>(host_world.rank())].threads;
+  omp_set_num_threads(threads);  // of work on the host, such as drawing initial weights, also beside a GPU
   const Stream stream = gpu ? gpu_stream(gpu->device) : CpuStream(threads);
   host_world.set_checksums(config.parallel.checksums);
   ProcessGroup world = host_world.on(stream, gpu ? gpu->transport : Transport::mpi);
   return std::make_unique<RunSetup>(RunSetup{.stream = stream,
                                              .mesh = Mesh::create(std::move(world), mesh_shape(config.parallel)),
-                                             .resources = std::move(resources)});
+                                             .resources = std::move(resources),
+                                             .first_stage = first_stage});
 }
 
 std::unique_ptr<RunLock> lock_run_directory(const Config& config, const MpiSession& session) {
@@ -165,7 +193,13 @@ void require_one_tokenizer(std::string name, std::string digest, std::span<const
   }
 }
 
-RunData open_data(const Config& config, bool need_train, std::span<const std::string> earlier) {
+RunData open_data(const Config& config, const RunSetup& setup, bool need_train) {
+  OpenSources open;
+  return open_data(config, setup, need_train, {}, open);
+}
+
+RunData open_data(const Config& config, const RunSetup& setup, bool need_train, std::span<const std::string> earlier,
+                  OpenSources& opened) {
   const DataConfig& data = config.data;
   RunData result;
   if (!data.tokenizer.empty()) {
@@ -178,7 +212,15 @@ RunData open_data(const Config& config, bool need_train, std::span<const std::st
   std::vector<std::string> prefixes;
   const auto open = [&](const std::string& prefix) {
     prefixes.push_back(prefix);
-    return std::make_shared<const TokenSamples>(open_tokens(prefix), sample_shape(config));
+    const SampleShape shape = sample_shape(config);
+    std::shared_ptr<const TokenSource>& source = opened.sources[prefix];
+    if (!source) source = open_tokens(prefix);
+    std::shared_ptr<const TokenSamples>& samples = opened.samples[{prefix, shape.seq_len}];
+    if (!samples) {
+      if (shape.packed) make_packing_file(setup, *source, shape.seq_len);
+      samples = std::make_shared<const TokenSamples>(source, shape);
+    }
+    return samples;
   };
   const auto hold_out = [&](const std::shared_ptr<const TokenSamples>& samples, std::int64_t first,
                             std::int64_t count) {
@@ -226,22 +268,52 @@ bool same_samples(const Config& one, const Config& other) {
   return one.data.train == other.data.train && one.batch.seq_len == other.batch.seq_len;
 }
 
-std::vector<RunData> open_data_of_stages(const Config& config) {
-  std::vector<RunData> stages;
+void open_data_of_stages(const Config& config, const RunSetup& setup, int first, std::vector<RunData>& data,
+                         OpenSources& open) {
+  data.resize(static_cast<std::size_t>(stage_count(config)));
   std::vector<std::string> known;  // sources of the stages so far, each once
   for (int stage = 1; stage <= stage_count(config); ++stage) {
     const Config own = config_of_stage(config, stage);
-    if (stage > 1 && same_samples(own, config_of_stage(config, stage - 1))) {
-      stages.push_back(stages.back());
-      continue;
+    RunData& of_stage = data[static_cast<std::size_t>(stage) - 1];
+    if (stage >= first && !of_stage.train) {
+      const RunData* const before = stage > 1 ? &data[static_cast<std::size_t>(stage) - 2] : nullptr;
+      const bool same = before && before->train && same_samples(own, config_of_stage(config, stage - 1));
+      of_stage = same ? *before : open_data(own, setup, true, known, open);
     }
-    stages.push_back(open_data(own, true, known));
-    for (const TokenLoader::Source& source : stages.back().train->sources()) {
-      const std::string& prefix = source.samples->token_source().prefix();
+    for (const auto& [prefix, weight] : data_sources("data.train", own.data.train)) {
       if (std::ranges::find(known, prefix) == known.end()) known.push_back(prefix);
     }
   }
-  return stages;
+}
+
+void identify(RunData& data, const DataConfig& config, const ProcessGroup& world, OpenSources& open) {
+  std::vector<std::pair<const char*, const TokenSource*>> sources;
+  const auto add = [&](const char* key, const TokenLoader& loader) {
+    for (const TokenLoader::Source& source : loader.sources())
+      sources.emplace_back(key, &source.samples->token_source());
+  };
+  add("data.train", *data.train);
+  if (!config.valid.empty()) {  // otherwise validation samples are parts of the files of data.train
+    for (const TokenLoader& loader : data.valid) add("data.valid", loader);
+  }
+  std::vector<std::string> fingerprints(sources.size());
+  work_on_files_of_rank_zero(world, [&] {
+    for (std::size_t s = 0; s < sources.size(); ++s) {
+      const auto known = open.fingerprints.find(sources[s].second->prefix());
+      fingerprints[s] = known == open.fingerprints.end() ? sources[s].second->fingerprint() : known->second;
+    }
+  });
+  data.files.clear();
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    const auto& [key, file] = sources[s];
+    data.files.push_back({.key = key, .prefix = file->prefix(), .fingerprint = world.broadcast(fingerprints[s], 0)});
+    open.fingerprints[file->prefix()] = data.files.back().fingerprint;
+  }
+  std::vector<TokenLoader::Source> train(data.train->sources().begin(), data.train->sources().end());
+  for (TokenLoader::Source& source : train) {
+    source.fingerprint = open.fingerprints.at(source.samples->token_source().prefix());
+  }
+  data.train.emplace(std::move(train));
 }
 
 std::int64_t RunData::valid_samples() const {

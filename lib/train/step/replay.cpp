@@ -51,7 +51,7 @@ int Replay::distance_to_copy() const {
            rank_resources.threads == setup.resources[0].threads;
   };
   // A balance loss over the batch is summed over ranks in their order, so its gradients depend on the rank.
-  if (first_step || config.balance.scope == BalanceScope::batch ||
+  if (first_step || config.balance.scope != BalanceScope::sequence ||
       !std::ranges::all_of(setup.resources, has_same_processor)) {
     return 0;
   }

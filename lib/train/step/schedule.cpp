@@ -35,44 +35,43 @@ double learning_rate(const OptimConfig& optim, std::int64_t step, std::int64_t s
 }
 
 std::vector<std::string> schedule_warnings(const OptimConfig& optim, std::int64_t run_steps, std::int64_t steps,
-                                           std::int64_t first) {
+                                           std::int64_t first, const ScheduleNames& names) {
   std::vector<std::string> doubts;
   const auto doubt = [&]<class... Args>(bool is, fmt::format_string<Args...> text, Args&&... args) {
     if (is) doubts.push_back(fmt::format(text, std::forward<Args>(args)...));
   };
   const std::int64_t warm = optim.warmup_steps;
+  const std::string &of = names.prefix, &end = names.end;
   const bool decays = optim.schedule != LearningRateSchedule::constant;
   if (!(optim.lr > 0)) return doubts;
   if (warm > run_steps && first < warm) {
     doubt(true,
-          "optim.warmup_steps = {} is more than run.steps = {}: the learning rate ends at {:.3g}, below optim.lr = "
-          "{:.3g}",
-          warm, run_steps, learning_rate(optim, run_steps - 1, steps), optim.lr);
+          "{}optim.warmup_steps = {} is more than {} = {}: the learning rate ends at {:.3g}, below optim.lr = {:.3g}",
+          of, warm, end, run_steps, learning_rate(optim, run_steps - 1, steps), optim.lr);
   } else if (first <= warm) {
     doubt(decays && warm > 0 && steps <= warm,
-          "optim.warmup_steps = {} fills the schedule of {} steps: the learning rate falls to {:.3g} as soon as it "
+          "{}optim.warmup_steps = {} fills the schedule of {} steps: the learning rate falls to {:.3g} as soon as it "
           "reaches optim.lr = {:.3g}",
-          warm, steps, learning_rate(optim, warm, steps), optim.lr);
+          of, warm, steps, learning_rate(optim, warm, steps), optim.lr);
     const double decay =
         optim.decay_steps > 0 ? static_cast<double>(optim.decay_steps) : 0.1 * static_cast<double>(steps);
     doubt(
         optim.schedule == LearningRateSchedule::wsd && steps > warm && decay > static_cast<double>(steps - warm),
-        "the decay of {:.0f} steps (optim.decay_steps) begins before the warm-up of {} steps ends, in a schedule of {} "
-        "steps: the learning rate falls from {:.3g} to {:.3g} after the warm-up",
-        decay, warm, steps, optim.lr, learning_rate(optim, warm, steps));
+        "the decay of {:.0f} steps ({}optim.decay_steps) begins before the warm-up of {} steps ends, in a schedule of "
+        "{} steps: the learning rate falls from {:.3g} to {:.3g} after the warm-up",
+        decay, of, warm, steps, optim.lr, learning_rate(optim, warm, steps));
     doubt(optim.schedule == LearningRateSchedule::step && steps > warm &&
               static_cast<double>(warm) > 0.8 * static_cast<double>(steps),
-          "optim.warmup_steps = {} ends after 80 % of the schedule of {} steps, when the learning rate has "
+          "{}optim.warmup_steps = {} ends after 80 % of the schedule of {} steps, when the learning rate has "
           "been reduced already: it falls to {:.3g} after the warm-up",
-          warm, steps, learning_rate(optim, warm, steps));
+          of, warm, steps, learning_rate(optim, warm, steps));
   }
   doubt(first == 0 && warm < steps && steps < run_steps && decays && learning_rate(optim, steps, steps) == 0,
-        "the learning rate is 0 from step {} on: the schedule of {} steps (optim.schedule_steps) ends before run.steps "
-        "= {}",
-        steps, steps, run_steps);
+        "the learning rate is 0 from step {} on: the schedule of {} steps ({}optim.schedule_steps) ends before {} = {}",
+        names.before + steps, steps, of, end, run_steps);
   doubt(optim.decay_steps > 0 && optim.schedule != LearningRateSchedule::wsd,
-        "optim.decay_steps = {} has no effect with optim.schedule = {}: set optim.schedule = wsd", optim.decay_steps,
-        name_of(optim.schedule));
+        "{0}optim.decay_steps = {1} has no effect with optim.schedule = {2}: set {0}optim.schedule = wsd", of,
+        optim.decay_steps, name_of(optim.schedule));
   doubt(optim.min_lr > 0 && !decays, "optim.min_lr = {} has no effect with optim.schedule = constant", optim.min_lr);
   return doubts;
 }
@@ -85,9 +84,13 @@ std::vector<std::string> schedule_warnings_of_stages(const Config& config, std::
     const bool starts_now = first_step_of(config, stage) == schedule.begin + 1;
     if (stage > present && !starts_now) continue;  // the schedule of an earlier stage goes on
     const std::int64_t done = std::max(first - schedule.begin, std::int64_t{0});
+    const bool to_the_end = schedule.begin == 0 && schedule.end == config.run.steps;
+    const ScheduleNames names{.prefix = schedule_key(config, stage, ""),
+                              .end = to_the_end ? "run.steps" : "the number of steps of its stages",
+                              .before = schedule.begin};
     for (const std::string& doubt :
          schedule_warnings(config_of_stage(config, stage).optim, schedule.end - schedule.begin,
-                           stage == present && done > 0 ? steps : schedule.steps, done)) {
+                           stage == present && done > 0 ? steps : schedule.steps, done, names)) {
       doubts.push_back(stage > 1 ? fmt::format("stage {}: {}", stage, doubt) : doubt);
     }
   }

@@ -18,11 +18,17 @@ namespace lyceum {
 /// It stays constant after the last step.
 double learning_rate(const OptimConfig& optim, std::int64_t step, std::int64_t steps);
 
+/// The names of keys and steps in the texts of schedule_warnings().
+struct ScheduleNames {
+  std::string prefix{};           // of keys that start a schedule: "stage.2." for one that begins with stage 2
+  std::string end = "run.steps";  // "run.steps", or "the number of steps of its stages" if it has not all steps
+  std::int64_t before = 0;        // steps of the run before the first one of the schedule
+};
 /// Returns warnings about a run of the steps [first, run_steps) with a schedule of `steps` steps: one for each reason
 /// why the learning rate does not reach optim.lr or drops abruptly, and one for each key without effect. Empty if
 /// optim.lr is 0.
 std::vector<std::string> schedule_warnings(const OptimConfig& optim, std::int64_t run_steps, std::int64_t steps,
-                                           std::int64_t first = 0);
+                                           std::int64_t first = 0, const ScheduleNames& names = {});
 
 /// Returns schedule_warnings() of the present schedule and of those of later training stages, for the steps of a run
 /// after its first `first`. Warnings about a later stage begin with "stage 2: ". `config`: that of the run, with all

@@ -27,10 +27,18 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
       model_(model),
       zero_(zero),
       optimizer_(optimizer),
-      numbers_(setup.stream, LossTable(config)),
+      numbers_(setup.stream, LossTable(config), model.layers()),
+      attention_logits_(config.optim.qk_clip > 0
+                            ? std::optional<AttentionLogits>(std::in_place, config, setup.mesh, setup.stream)
+                            : std::nullopt),
+      qk_clip_(attention_logits_
+                   ? std::optional<QkClip>(std::in_place, config, setup.mesh, setup.stream, *attention_logits_)
+                   : std::nullopt),
       passes_(config, setup, model, zero, optimizer.shares(), numbers_),
-      end_(setup.mesh, optimizer, numbers_, model.layers(), config.optim.clip_norm),
-      recorded_(setup.stream, config.run.cuda_graph && setup.mesh.world.size() == 1) {}
+      end_(setup.mesh, optimizer, numbers_, model.layers(), config.optim.clip_norm, qk_clip_ ? &*qk_clip_ : nullptr),
+      recorded_(setup.stream, config.run.cuda_graph && setup.mesh.world.size() == 1) {
+  passes_.set_attention_logits(attention_logits_ ? &*attention_logits_ : nullptr);
+}
 
 ProcessGroup::Traffic TrainStep::shared_table_traffic() const {
   const ProcessGroup* holders = passes_.table_holders();
@@ -60,7 +68,31 @@ StepNumbers::Values TrainStep::read(StepResult& result) const {
   result.weight_norm = values.weight_norm;
   result.update_norm = values.update_norm;
   result.skipped = values.skipped;
+  result.outlier = values.outlier;
   return values;
+}
+
+/// Switches the measurement of layers in the passes on or off.
+void TrainStep::measure_layers(bool on) {
+  passes_.measure_layers(on);
+  if (qk_clip_ || !AttentionLogits::exist(config_.model)) return;
+  if (on) {
+    attention_logits_.emplace(config_, setup_.mesh, setup_.stream);
+  } else {
+    attention_logits_.reset();
+  }
+  passes_.set_attention_logits(on ? &*attention_logits_ : nullptr);
+}
+
+/// Collective over the world. Returns the measurements of the step that was just made.
+LayerMetrics TrainStep::layer_metrics(const StepNumbers::Values& values) const {
+  LayerMetrics metrics{.weight_norms = values.layer_weight_norms,
+                       .gradient_norms = values.layer_gradient_norms,
+                       .activation_norms = passes_.measured_layers()};
+  metrics.largest_logit = metrics.activation_norms.back();
+  metrics.activation_norms.pop_back();
+  if (attention_logits_) metrics.attention_logits = attention_logits_->by_block(setup_.mesh.world);
+  return metrics;
 }
 
 /// Collective over the world. Throws if copies of units differ between ranks. `step`: number of the step that is being
@@ -68,9 +100,10 @@ StepNumbers::Values TrainStep::read(StepResult& result) const {
 void TrainStep::compare_copies(std::int64_t step) const {
   const Mesh& mesh = setup_.mesh;
   const std::int64_t last = std::max<std::int64_t>(0, step - config_.run.audit_every);
-  const auto is_whole = [&](const ParameterUnit& unit) {  // false for units that ZeRO 3 shards: ranks hold only parts
+  // False for a unit of which ranks hold only parts (ZeRO 3), or whose values are temporary.
+  const auto is_whole = [&](const ParameterUnit& unit) {
     const bool sharded = config_.parallel.zero >= 3 && copies(mesh, unit.group()).size() > 1;
-    return unit.size() > 0 && (!sharded || unit.role() == ParameterUnit::Role::buffer);
+    return unit.size() > 0 && !unit.adapted() && (!sharded || unit.role() == ParameterUnit::Role::buffer);
   };
   zero_.await_values();
   for (const ParameterUnit::Group group : parameter_groups) {
@@ -78,6 +111,7 @@ void TrainStep::compare_copies(std::int64_t step) const {
     for (const ParameterUnit* unit : model_.units()) {
       if (unit->group() == group && is_whole(*unit)) units.push_back(unit);
     }
+    if (units.empty()) continue;
     require_equal_copies(setup_.stream, copies(mesh, group), units, last);
   }
   const ProcessGroup* holders = passes_.table_holders();
@@ -96,13 +130,20 @@ void TrainStep::require_undamaged(const std::string& damage) const {
   require(damage.empty(), "{}: possible memory fault; {}", damage, advice_on_fresh_faults);
 }
 
-StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr) {
+StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr,
+                          const StepLimits& limits) {
   StepResult result;
   result.lr = lr;
   result.targets = passes_.load(loader, first_sample, setup_.mesh.data.rank());
   optimizer_.prepare(lr);
-  numbers_.set_step(setup_.stream, step, choices_of_step(config_.moe, step, config_.run.steps), result.targets);
+  zero_.release_adapted();
+  numbers_.set_step(setup_.stream, {.step = step,
+                                    .choices = choices_of_step(config_.moe, step, config_.run.steps),
+                                    .targets = result.targets,
+                                    .limits = limits});
   const bool audited = is_due(step + 1, config_.run.audit_every);
+  const bool measured = is_due(step + 1, layer_metrics_every_of(config_.run));
+  measure_layers(measured);
   const auto checked_update = [&] {
     if (audited && setup_.mesh.world.size() > 1) compare_copies(step + 1);  // the weights that the passes used
     update();
@@ -117,15 +158,22 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
     result.trace = replay.run(passes_, loader, first_sample, step + 1);
     checked_update();
   } else {
-    recorded_.run([&] {
+    const auto passes_and_update = [&] {
       result.trace = passes_.run();
       checked_update();
-    });
+    };
+    if (measured) {  // these passes launch additional kernels
+      recorded_.forget();
+      passes_and_update();
+    } else {
+      recorded_.run(passes_and_update);
+    }
   }
   const StepNumbers::Values values = read(result);
+  if (measured) result.layers = layer_metrics(values);
   if (!result.skipped) {
     optimizer_.count_update();
-  } else if (result.targets > 0) {
+  } else if (!result.outlier && result.targets > 0) {
     result.culprit = find_nonfinite(setup_.mesh.world, passes_, optimizer_, values, model_.layers());
   }
   result.routing = model_.routing();

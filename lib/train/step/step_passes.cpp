@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
+#include "core/copy.h"
 #include "kernels/tensor_kernels.h"
 #include "model/prediction_modules.h"
 #include "parallel/pipeline/check.h"
@@ -37,9 +40,19 @@ StepPasses::StepPasses(const Config& config, const RunSetup& setup, StagedModel&
   const Transformer& first = *model.stages().front();
   const bool reads = std::ranges::any_of(model.stages(), [](const auto& stage) { return stage->reads_tokens(); });
   const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
-  for (std::int64_t m = 0; m < micro_batches(config, setup.mesh.world.size()); ++m) {
+  const std::int64_t passes = micro_batches(config, setup.mesh.world.size());
+  if (config.balance.scope == BalanceScope::global) {
+    std::vector<Mixture> mixtures;
+    for (const auto& stage : model.stages()) {
+      mixtures.insert(mixtures.end(), stage->mixtures().begin(), stage->mixtures().end());
+    }
+    running_loads_.emplace(setup.stream, config, mixtures, passes);
+  }
+  for (std::int64_t m = 0; m < passes; ++m) {
     batches_.push_back(allocate_batch(setup.stream, config, config.batch.micro, reads));
     batches_.back().step = numbers_.step();
+    batches_.back().pass = m;
+    batches_.back().running_loads = running_loads_ ? &*running_loads_ : nullptr;
     if (config.moe.top_k_start > 0) batches_.back().choices = numbers_.choices();
   }
   const ProcessGroup& pipeline = setup.mesh.pipeline;
@@ -75,8 +88,44 @@ std::int64_t StepPasses::load(const TokenLoader& loader, std::int64_t first_samp
   return targets[0];
 }
 
+void StepPasses::measure_layers(bool on) {
+  const auto numbers = [&](std::int64_t count) {
+    return Tensor::empty(setup_.stream, DType::f64, {count}, MemoryKind::buffers);
+  };
+  layer_sums_.reset();
+  if (on) layer_sums_.emplace(LayerSums{.squares = numbers(config_.model.layers), .largest_logit = numbers(1)});
+  for (TokenBatch& batch : batches_) batch.layer_sums = on ? &*layer_sums_ : nullptr;
+}
+
+void StepPasses::set_attention_logits(const AttentionLogits* logits) {
+  attention_logits_ = logits;
+  for (TokenBatch& batch : batches_) batch.attention_logits = logits ? logits->largest() : Tensor();
+}
+
+std::vector<double> StepPasses::measured_layers() const {
+  require(layer_sums_.has_value(), "the layers were not measured");
+  const Mesh& mesh = setup_.mesh;
+  // Without parallel.sequence, every tensor rank has all rows between the blocks.
+  const bool counts = config_.parallel.sequence || mesh.tensor.rank() == 0;
+  std::vector<double> measured = values_of<double>(setup_.stream, layer_sums_->squares);
+  if (!counts) std::ranges::fill(measured, 0.0);
+  std::array largest{values_of<double>(setup_.stream, layer_sums_->largest_logit)[0]};
+  mesh.world.all_reduce(std::span(measured));
+  mesh.world.all_reduce(std::span(largest), Reduction::max);
+  const auto tokens = static_cast<double>(config_.batch.global * config_.batch.seq_len);
+  for (double& squares : measured) squares = std::sqrt(squares / tokens);
+  measured.push_back(largest[0]);
+  return measured;
+}
+
 std::vector<TimedAction> StepPasses::run(PassObserver* observer) {
   observer_ = observer;
+  if (layer_sums_) {
+    launch(setup_.stream, Clear<double>{.y = layer_sums_->squares.span<double>()});
+    const std::array lowest{-std::numeric_limits<double>::infinity()};
+    copy_to_device(setup_.stream, layer_sums_->largest_logit.span<double>(), std::span<const double>(lowest));
+  }
+  if (attention_logits_) attention_logits_->reset();
   launch(setup_.stream, Clear<double>{.y = numbers_.own().losses()});
   model_.clear_routing();
   std::vector<TimedAction> trace = executor_->run();
@@ -104,22 +153,31 @@ Tensor StepPasses::target_weight(const Variable& loss, double factor) const {
   return gradient;
 }
 
+namespace {
+
+/// Returns the factor of a loss of the head in the whole loss.
+double factor_of_head_loss(const Config& config, LossKind kind) {
+  return kind == LossKind::mtp ? module_weight(config.mtp) : config.model.z_loss;
+}
+
+}  // namespace
+
 TapeStage::Results StepPasses::forward(Transformer& stage, Tape& tape, const TokenBatch& batch, const Variable& x) {
   const Transformer::StageResult result = stage.forward_stage(tape, batch, x);
   const StepNumbers::Sums sums = numbers_.own();
   TapeStage::Results results{.y = result.y};
   // Adds factor · loss, a mean over the targets of the global batch.
-  const auto add_cross_entropy = [&](const Variable& loss, double factor, std::span<double> sum) {
+  const auto add_head_loss = [&](const Variable& loss, double factor, std::span<double> sum) {
     results.seeds.push_back({loss, target_weight(loss, factor)});
     add_loss(loss, factor, sum, numbers_.loss_weight());
   };
-  if (stage.last_stage()) add_cross_entropy(result.losses.cross_entropy, 1, sums.cross_entropy());
+  if (stage.last_stage()) add_head_loss(result.losses.cross_entropy, 1, sums.cross_entropy());
   const double per_sequence = 1.0 / static_cast<double>(config_.batch.global);
   for (const auto& [layer, loss] : result.losses.layers) {
     const auto index = static_cast<std::size_t>(numbers_.loss_table().index(loss.kind, layer));
     const std::span<double> sum = sums.layer_losses().subspan(index, 1);
     if (!is_per_sequence(loss.kind)) {
-      add_cross_entropy(loss.value, module_weight(config_.mtp), sum);
+      add_head_loss(loss.value, factor_of_head_loss(config_, loss.kind), sum);
       continue;
     }
     results.seeds.push_back(tape.seed(loss.value, per_sequence));

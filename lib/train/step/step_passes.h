@@ -7,6 +7,9 @@
 
 #include "config/config.h"
 #include "io/data/loader/token_loader.h"
+#include "model/attention/logits.h"
+#include "model/layer_sums.h"
+#include "model/routing/running_loads.h"
 #include "model/staged_model.h"
 #include "optim/step_numbers.h"
 #include "parallel/data/zero.h"
@@ -45,6 +48,16 @@ class StepPasses {
   /// first_sample + batch.global). Returns the number of targets of the global batch that count.
   std::int64_t load(const TokenLoader& loader, std::int64_t first_sample, int data_rank);
 
+  /// Switches the measurement of layers in run() on or off. It is off at first, when it takes no memory. While it is
+  /// on, runs must not be recorded.
+  void measure_layers(bool on);
+  /// Sets the attention logits that run() measures; null: none, as at first. They must outlive the runs.
+  void set_attention_logits(const AttentionLogits* logits);
+  /// Collective over the world. Returns what the last run() measured, in all ranks' tokens: for each block, the root of
+  /// the mean over tokens of the squared norm of its output; then the largest logit of the head that is a number.
+  /// Waits for the device.
+  std::vector<double> measured_layers() const;
+
   /// Collective. Runs all passes of the loaded micro-batches. Afterwards the shares of this rank hold the sums of all
   /// gradients. Returns the actions of this rank's pipeline with their times. `observer` may be null.
   std::vector<TimedAction> run(PassObserver* observer = nullptr);
@@ -69,6 +82,9 @@ class StepPasses {
   std::vector<std::unique_ptr<TapeStage>> stages_;
   std::optional<PipelineExecutor<TapeStage, ProcessGroup>> executor_;
   std::optional<ProcessGroup> pipeline_ends_;  // see table_holders()
+  std::optional<LayerSums> layer_sums_;        // while layers are measured
+  const AttentionLogits* attention_logits_ = nullptr;
+  std::optional<RunningLoads> running_loads_;  // with balance.scope = global
   std::vector<TokenBatch> batches_;   // one per micro-batch; without tokens if no stage of this rank reads them
   PassObserver* observer_ = nullptr;  // set during run()
 };

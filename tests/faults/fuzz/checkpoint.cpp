@@ -27,7 +27,7 @@ struct SavedCheckpoint {
 
 void read_all(const SavedCheckpoint& saved) {
   const CheckpointReader reader(saved.directory);
-  for (const auto& [name, shape] : reader.tensors()) {
+  for (const auto& [name, shape, type] : reader.tensors()) {
     std::vector<float> values(static_cast<std::size_t>(shape.size()));
     reader.read(name, Box::whole(shape), values.data());
   }

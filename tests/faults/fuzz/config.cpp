@@ -20,7 +20,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const std::string once = to_ini(config);
       resolve(config, ranks);
       fuzz::hold(to_ini(config) == once, "a second resolve() changes a configuration");
-      fuzz::hold(contradictions(config, ranks).size() == before.size(),
+      // A contradiction of several stages is listed once if its text is the same for all of them. resolve() may change
+      // that, since some texts give advice with derived values.
+      const std::vector<std::string> after = contradictions(config, ranks);
+      fuzz::hold(config.training_stages.empty() ? after.size() == before.size() : after.empty() == before.empty(),
                  "resolve() changes the contradictions of a configuration");
     }
     require_none(loaded.mistakes);

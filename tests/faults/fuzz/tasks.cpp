@@ -17,10 +17,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                  "a context is not shortened at its end");
       for (const std::string& choice : item.choices) {
         fuzz::hold(!choice.empty() && is_utf8(choice), "a choice is empty or not valid UTF-8");
-        const ChoiceTokens tokens = encode_choice(tokenizer, item.context, choice, 0);
-        const std::size_t whole = tokenizer.encode(item.context + choice).size();
+        const ChoiceTokens tokens = encode_choice(tokenizer, item.context, choice, {.prefix = 0});
+        const std::vector<std::int32_t> both = tokenizer.encode(item.context + choice);
+        const std::size_t whole = both.size();
         const bool prefixed = without_trailing_space(item.context).empty();
-        fuzz::hold(tokens.choice.size() == (prefixed ? whole : whole - std::min(whole, tokens.context.size())),
+        const std::size_t left_out = prefixed ? std::size_t{!both.empty() && both.front() == 0} : tokens.context.size();
+        fuzz::hold(tokens.choice.size() == whole - std::min(whole, left_out),
                    "a choice has other tokens than its text");
       }
     }

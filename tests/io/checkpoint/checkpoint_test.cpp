@@ -60,6 +60,26 @@ const CheckpointHeader header = {.run_uuid = "5e1f",
                                                  .nodes = "n[1-4]",
                                                  .restarts = 3}};
 
+/// Slices of model() of which those named are stored in bf16. Their values are rounded to bf16 by `make`.
+class HalfSlices {
+ public:
+  explicit HalfSlices(const std::vector<std::string>& halves) : slices_(model_slices()) {
+    for (CheckpointSlice& slice : slices_.get()) {
+      if (std::ranges::find(halves, slice.name) == halves.end()) continue;
+      slice.type = DType::bf16;
+      slice.make = [values = std::exchange(slice.values, nullptr),
+                    count = slice.box.extent.size()](std::span<float> to) {
+        for (std::int64_t i = 0; i < count; ++i) to[static_cast<std::size_t>(i)] = rounded(values[i]);
+      };
+    }
+  }
+  static float rounded(float x) { return static_cast<float>(bfloat16(x)); }
+  const std::vector<CheckpointSlice>& get() const { return slices_.get(); }
+
+ private:
+  TestSlices slices_;
+};
+
 class Checkpoint : public testing::Test {
  protected:
   std::string save(std::int64_t step, const CheckpointProbe& probe = {}, const std::string& unsound = {}) {
@@ -104,6 +124,47 @@ void forge(const fs::path& directory, const std::string& from, const std::string
   text.replace(place, from.size(), to);
   text.erase(text.rfind("\"manifest_sha256\""));
   std::ofstream(directory / manifest_name) << text << "\"manifest_sha256\": \"" << sha256(text) << "\"\n}\n";
+}
+
+/// Tensors in bf16 are read as f32 with the same values, in whole and in parts. They are stored in two bytes, and such
+/// a checkpoint has another version than one whose tensors are all f32.
+TEST_F(Checkpoint, StoresTensorsInBf16) {
+  const HalfSlices slices({"model/large", "model/layers/0/cube", "model/empty"});
+  write_checkpoint(group_, root(), header, slices.get());
+  const CheckpointReader reader(at(header.step));
+  EXPECT_EQ(reader.problem(), "");
+  EXPECT_THAT(read_whole_file(at(header.step) / manifest_name), HasSubstr("\"format_version\": 2"));
+  const std::vector<std::pair<std::string, Box>> boxes{{"model/large", Box::whole({700, 1031})},
+                                                       {"model/large", {{5, 1000}, {690, 31}}},
+                                                       {"model/large", {{699, 0}, {1, 1}}},
+                                                       {"model/layers/0/cube", Box::whole({2, 3, 4})},
+                                                       {"model/layers/0/cube", {{0, 1, 2}, {2, 2, 1}}},
+                                                       {"lm_head/weight", Box::whole({37, 12})}};
+  for (const auto& [name, box] : boxes) {
+    const auto tensor = std::ranges::find(model(), name, &TestTensor::name);
+    std::vector<float> expected = test_values(*tensor, box);
+    const bool half = name != "lm_head/weight";
+    if (half) std::ranges::transform(expected, expected.begin(), HalfSlices::rounded);
+    EXPECT_TRUE(same_bits(read_box(reader, name, box), expected)) << name << box.text();
+    EXPECT_EQ(reader.find(name)->type, half ? DType::bf16 : DType::f32) << name;
+  }
+  const hdf5::File shard = hdf5::File::open(at(header.step) / shard_name(0)),
+                   index = hdf5::File::open(at(header.step) / index_name);
+  EXPECT_EQ(shard.dataset("model/large").dtype(), DType::bf16);
+  EXPECT_EQ(index.dataset("model/large").dtype(), DType::bf16);
+  EXPECT_EQ(shard.dataset("lm_head/weight").dtype(), DType::f32);
+  save(101);
+  EXPECT_THAT(read_whole_file(at(101) / manifest_name), HasSubstr("\"format_version\": 1"));
+  EXPECT_LT(reader.bytes(), CheckpointReader(at(101)).bytes() - 700 * 1031);
+}
+
+TEST_F(Checkpoint, SavesTensorsInBf16InTheBackground) {
+  const HalfSlices slices({"model/large", "model/norm/weight"});
+  BackgroundCheckpoint background(group_, root(), header, slices.get());
+  EXPECT_EQ(background.publish(), "");
+  const TemporaryDirectory other;
+  write_checkpoint(group_, other.path(), header, slices.get());
+  expect_same_checkpoint(at(header.step), other.path() / checkpoint_name(header.step));
 }
 
 TEST_F(Checkpoint, TakesItsTokenizerAlong) {
@@ -247,8 +308,8 @@ TEST_F(Checkpoint, BadManifestsAreRefused) {
   const auto open_error = [&] { return error_of([&] { CheckpointReader reader(at(1)); }, ExitCode::bad_input); };
   const std::string path = (at(1) / "manifest.json").string();
   save(1);
-  forge(at(1), "\"format_version\": 1", "\"format_version\": 2");
-  EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("format_version 2")));
+  forge(at(1), "\"format_version\": 1", "\"format_version\": 3");
+  EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("format_version 3")));
   fs::remove_all(at(1));  // a save does not replace a checkpoint of an unknown format
   save(1);
   forge(at(1), "lyceum-checkpoint", "other");
@@ -449,12 +510,12 @@ TEST_F(Checkpoint, TimedOnesAreNotCountedAgainstTheOthers) {
 
 TEST_F(Checkpoint, WhatAnotherBuildWroteIsNeitherReplacedNorRemoved) {
   for (const int step : {1, 2, 3}) save(step);
-  for (const int step : {1, 3}) forge(at(step), "\"format_version\": 1", "\"format_version\": 2");
+  for (const int step : {1, 3}) forge(at(step), "\"format_version\": 1", "\"format_version\": 3");
   const std::string manifest = read_whole_file(at(3) / "manifest.json");
   EXPECT_THAT(
       error_of([&] { choose("auto"); }, ExitCode::bad_input),
-      AllOf(HasSubstr("step-00000003/manifest.json: unknown format_version 2"), HasSubstr("set another run.dir")));
-  EXPECT_THAT(error_of([&] { save(3); }, ExitCode::failed), HasSubstr("format_version 2"));
+      AllOf(HasSubstr("step-00000003/manifest.json: unknown format_version 3"), HasSubstr("set another run.dir")));
+  EXPECT_THAT(error_of([&] { save(3); }, ExitCode::failed), HasSubstr("format_version 3"));
   prune_checkpoints(root(), 1);
   EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000003", "step-00000002", "step-00000001"));
   EXPECT_EQ(read_whole_file(at(3) / "manifest.json"), manifest);

@@ -74,6 +74,35 @@ RoutingHistory history_of(std::int64_t layers, std::int64_t top_k, std::int64_t 
   return history;
 }
 
+TEST(ReportHtml, ShowsTheNormsOfLayers) {
+  ReportInput input{.title = "norms"};
+  EXPECT_EQ(html_report(input).find("Norms by layer"), std::string::npos);
+  for (int block = 0; block < 11; ++block) {
+    const std::string name = std::to_string(block);
+    input.layers["layer_weight_norm/" + name] = {{100, 10.0 + block}, {200, 30.5 + block}};
+    input.layers["layer_grad_norm/" + name] = {{100, block == 3 ? 0 : 0.5}, {200, nan}};  // 0: a frozen block
+    input.layers["layer_activation_norm/" + name] = {{100, 7}, {200, 1.25 + block}};
+    input.layers["layer_attention_logit/" + name] = {{100, -0.5}, {200, 20.75 + block}};
+  }
+  for (const std::string name : {"embedding", "head"}) {
+    input.layers["layer_weight_norm/" + name] = {{100, 3}, {200, 4.125}};
+    input.layers["layer_grad_norm/" + name] = {{100, 3}, {200, 0.0625}};
+  }
+  input.layers["largest_logit"] = {{100, 12}, {200, 17.75}};
+  EXPECT_NE(html_report(input).find("Largest attention logits"), std::string::npos);
+  const Tree page = parsed_xml(html_report(input));
+  auto lines = plotted(page);
+  EXPECT_EQ(lines.at("largest logit"), nlohmann::json::parse("[[100,12],[200,17.75]]"));
+  EXPECT_TRUE(lines.contains("block 0") && lines.contains("block 10") && !lines.contains("block 9"));
+  const std::vector<std::string> rows = texts_of(page, "th");
+  EXPECT_EQ(std::ranges::count(rows, "10"), 1);
+  EXPECT_EQ(std::ranges::count(rows, "embedding"), 1);
+  const std::vector<std::string> cells = texts_of(page, "td");
+  for (const double value : {4.125, 0.0625, 40.5, 11.25, 30.75, nan}) {
+    EXPECT_GE(std::ranges::count(cells, short_number(value)), 1) << value;
+  }
+}
+
 TEST(ReportHtml, HoldsTheNumbersItWasGiven) {
   RoutingHistory history = history_of(2, 2, 3, 4);
   history.layers[1].counts.assign(24, 0);
@@ -359,6 +388,7 @@ TEST(Chart, Ticks) {
   EXPECT_EQ(axis_ticks(0, 10, 5, false), (std::vector<double>{0, 2, 4, 6, 8, 10}));
   EXPECT_EQ(axis_ticks(-1, 1, 4, false), (std::vector<double>{-1, -0.5, 0, 0.5, 1}));
   EXPECT_EQ(axis_ticks(1, 50, 5, true), (std::vector<double>{1, 2, 5, 10, 20, 50}));
+  EXPECT_TRUE(axis_ticks(0, 10, 5, true).empty());
   EXPECT_TRUE(axis_ticks(1, 1, 5, false).empty());
   EXPECT_TRUE(axis_ticks(nan, 1, 5, false).empty());
 }

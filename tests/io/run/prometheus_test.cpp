@@ -17,9 +17,12 @@ TEST(Prometheus, NumbersAreGaugesWithEscapedLabels) {
                                       {"lr", 1e-3},
                                       {"grad_norm", std::numeric_limits<double>::infinity()},
                                       {"valid_loss/data/a\\", 2.5},
+                                      {"layer_grad_norm/3", 0.5},
                                       {"note", "x"}};
   EXPECT_EQ(prometheus_text(record, "a \"b\"\nc"), R"(# TYPE lyceum_grad_norm gauge
 lyceum_grad_norm{run="a \"b\"\nc"} +Inf
+# TYPE lyceum_layer_grad_norm gauge
+lyceum_layer_grad_norm{run="a \"b\"\nc",layer="3"} 0.5
 # TYPE lyceum_lr gauge
 lyceum_lr{run="a \"b\"\nc"} 0.001
 # TYPE lyceum_step gauge

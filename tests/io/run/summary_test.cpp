@@ -262,5 +262,14 @@ TEST(CommonMilestones, AreThoseOfTheShortestRun) {
             (std::vector<std::int64_t>{1}));
 }
 
+TEST_F(SummaryTest, LinesOfIntervalsHaveTheDurationOfAllTheirSteps) {
+  write(
+      "{\"step\":1,\"step_ms\":500,\"interval_steps\":1,\"interval_ms\":500}\n"
+      "{\"step\":10,\"step_ms\":200,\"interval_steps\":9,\"interval_ms\":2000}\n"
+      "{\"step\":11,\"step_ms\":250}\n");
+  EXPECT_NEAR(summary().seconds.value(), 2.75, 1e-12);
+  EXPECT_EQ(summary().steps, 11);
+}
+
 }  // namespace
 }  // namespace lyceum

@@ -130,6 +130,8 @@ void check_tensor_cores(const AttentionShape& shape, std::int64_t gap,
   lyceum::run(stream, exact->backward());
   expect_near(fast->out.view(), exact->out.view(), 0.02);
   expect_near(fast->log_sum_exp.view(), exact->log_sum_exp.view(), 1e-4);
+  expect_near(fast->largest.view(), exact->largest.view(), 1e-4);
+  EXPECT_TRUE(fast->largest.gaps_untouched());
   expect_near(fast->dq.view(), exact->dq.view(), 0.03);
   expect_near(fast->dk.view(), exact->dk.view(), 0.06);
   expect_near(fast->dv.view(), exact->dv.view(), 0.06);

@@ -27,7 +27,8 @@ struct Results {
 };
 
 /// Returns the losses of the tokens of range `run`, and the gradient of their weighted sum, with different weights.
-Results losses_of(const Stream& stream, const Tensor& all, const TokenLayout& layout, const ProcessGroup* batch) {
+Results losses_of(const Stream& stream, const Tensor& all, const TokenLayout& layout, const ProcessGroup* batch,
+                  const RunningLoads::Sums& running = {}) {
   const Range run = layout.own();
   const Placement devices = Placement::contiguous(experts, 2);
   Tape tape(stream);
@@ -46,7 +47,8 @@ Results losses_of(const Stream& stream, const Tensor& all, const TokenLayout& la
                                              .devices = &devices,
                                              .top_k = top_k,
                                              .seq_len = layout.seq_len(),
-                                             .batch = batch},
+                                             .batch = batch,
+                                             .running = running},
                                  layout.sum_over_ranks(tape, load));
   Results results;
   std::vector<Tape::Seed> seeds;
@@ -94,6 +96,41 @@ TEST(BalanceLossOnRanks, BatchCountsAreOfAllRanks) {
     const double expected = all.d_logits[static_cast<std::size_t>(own * data.rank() * experts) + i];
     EXPECT_TRUE(std::abs(part.d_logits[i] - expected) <= 1e-14);
   }
+}
+
+/// A pass with balance.scope = global reads the counts and probabilities of the passes before it and of itself, of all
+/// data ranks. So it has the gradients that it has in a batch of all these sequences. A pass that is computed again,
+/// after later ones, reads the same.
+TEST(BalanceLossOnRanks, GlobalCountsAreOfTheStepSoFar) {
+  const ProcessGroup data = test_world(), self = ProcessGroup::self();
+  const Stream stream = CpuStream(1);
+  const std::int64_t seq_len = 4, own = sequences * seq_len, pass = own * data.size(), passes = 3;
+  const Tensor logits = logits_of(stream, pass * passes);
+  Config config;
+  config.balance = {.expert = 0.7, .scope = BalanceScope::global, .mutual_information = 0.9};
+  const Mixture mixture{.id = {2}, .k = top_k, .widths = std::vector<std::int64_t>(experts, 8)};
+  const RunningLoads loads(stream, config, {&mixture, 1}, passes);
+  const auto run = [&](std::int64_t p) {
+    return losses_of(stream, logits.slice(pass * p + own * data.rank(), own), {own, seq_len}, &data,
+                     loads.at(mixture.id, RunningLoads::Of::router, p));
+  };
+  std::vector<Results> first;
+  for (std::int64_t p = 0; p < passes; ++p) first.push_back(run(p));
+  for (std::int64_t p = 0; p < passes; ++p) {
+    const Results so_far = losses_of(stream, logits.slice(0, pass * (p + 1)), {pass * (p + 1), seq_len}, &self);
+    const Results& mine = first[static_cast<std::size_t>(p)];
+    for (std::size_t i = 0; i < mine.d_logits.size(); ++i) {
+      const auto at = static_cast<std::size_t>((pass * p + own * data.rank()) * experts) + i;
+      EXPECT_TRUE(std::abs(mine.d_logits[i] - so_far.d_logits[at]) <= 1e-14) << "pass " << p;
+    }
+  }
+  for (const std::int64_t p : {0, 2, 1, 0}) {
+    const Results again = run(p);
+    EXPECT_EQ(again.losses, first[static_cast<std::size_t>(p)].losses) << "pass " << p;
+    EXPECT_EQ(again.d_logits, first[static_cast<std::size_t>(p)].d_logits) << "pass " << p;
+  }
+  EXPECT_THROW(loads.at({1}, RunningLoads::Of::router, 0), Error);
+  EXPECT_THROW(loads.at(mixture.id, RunningLoads::Of::router, passes), Error);
 }
 
 }  // namespace

@@ -129,6 +129,8 @@ TEST(LossKinds, AreThoseWithAWeight) {
   EXPECT_EQ(loss_kinds(config), (Kinds{expert_balance, device_balance, mutual_information, concentration}));
   config.moe.experts = 0;
   EXPECT_EQ(loss_kinds(config), Kinds{}) << "nothing routes";
+  config.model.z_loss = 0.01;
+  EXPECT_EQ(loss_kinds(config), Kinds{LossKind::head_z});
 }
 
 TEST(LossTable, HasARowOfLayersForEachKind) {

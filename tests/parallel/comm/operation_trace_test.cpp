@@ -40,5 +40,25 @@ TEST(OperationTrace, RecordsOperationsAndWaitsWhileItExists) {
   ledger.start({.group = 1, .index = 4}, -1);  // no observer any more
 }
 
+TEST(OperationTrace, RecordsOnlyEndsWhileItPauses) {
+  Ledger ledger;
+  OperationTrace trace(ledger);
+  const std::int64_t first = ledger.start({.group = 1, .index = 1}, -1);
+  ledger.wait_for(first);
+  trace.pause();
+  ASSERT_EQ(trace.waits().size(), 1U) << "the wait ends with the recording";
+  ledger.finish(first);
+  const std::int64_t second = ledger.start({.group = 1, .index = 2}, -1);
+  ledger.wait_for(second);
+  trace.resume();
+  ledger.finish(second);
+  ledger.wait_for(-1);
+  ledger.start({.group = 1, .index = 3}, -1);
+  EXPECT_EQ(trace.waits().size(), 1U);
+  ASSERT_EQ(trace.operations().size(), 2U);
+  EXPECT_GT(trace.operations()[0].entry.finished, 0);
+  EXPECT_EQ(trace.operations()[1].entry.index, 3);
+}
+
 }  // namespace
 }  // namespace lyceum

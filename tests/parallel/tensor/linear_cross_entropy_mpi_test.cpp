@@ -53,14 +53,16 @@ TEST_F(SharedVocabulary, GradientIsThatOfFiniteDifferences) {
   const Table table(stream, DType::f64, words);
   for (const bool sequence : {false, true}) {
     const TokenLayout layout(group, sequence, tokens, tokens);
-    for (const std::int64_t chunk : {0, 2}) {
+    for (const auto& [chunk, result] : {std::pair{0, 0}, {2, 0}, {0, 1}, {2, 1}}) {  // result 1: the z-loss
       RankedChecker(group, {.name = "vocabulary",
                             .input = {sequence ? layout.own().count : tokens, hidden},
                             .same_input = !sequence || group.size() == 1,
                             .same_output = true,
                             .run =
                                 [&](Tape& tape, const Variable& x) {
-                                  return tape.apply(operation(table, chunk), layout.to_matrix(tape, x));
+                                  LinearCrossEntropy op = operation(table, chunk);
+                                  op.z = result == 1;
+                                  return tape.apply(op, layout.to_matrix(tape, x))[static_cast<std::size_t>(result)];
                                 }})
           .check();
     }
@@ -75,20 +77,27 @@ TEST_F(SharedVocabulary, IsThatOfTheWholeVocabulary) {
     serial.group = &alone;
     serial.words = {0, vocab};
     Tape whole(stream);
-    const Variable x = whole.leaf(input(type)), loss = whole.apply(serial, x);
-    whole.backward({whole.seed(loss, 0.5)});
+    serial.z = true;
+    const Variable x = whole.leaf(input(type));
+    const auto [loss, z] = whole.apply(serial, x);
+    whole.backward({whole.seed(loss, 0.5), whole.seed(z, 0.05)});
     for (const std::int64_t chunk : {0, 1, 3, 8}) {
       const Table own(stream, type, words);
       const std::int64_t sent = group.traffic().all_gather;
       Tape part(stream);
-      const Variable y = part.leaf(input(type)), shared = part.apply(operation(own, chunk), y);
-      part.backward({part.seed(shared, 0.5)});
+      const Variable y = part.leaf(input(type));
+      LinearCrossEntropy op = operation(own, chunk);
+      op.z = true;
+      const auto [shared, shared_z] = part.apply(op, y);
+      part.backward({part.seed(shared, 0.5), part.seed(shared_z, 0.05)});
       const std::int64_t numbers = group.size() > 1 ? 3 * tokens : 0;
       EXPECT_EQ(group.traffic().all_gather - sent, numbers * static_cast<std::int64_t>(size_of(accumulator_of(type))));
       dispatch_float(type, [&]<class T>() {
         using A = Accumulator<T>;
         const double expected = *loss.value.data<A>();
         EXPECT_TRUE(std::abs(*shared.value.data<A>() - expected) <= std::min(1e-5, tolerance) * expected);
+        const double expected_z = *z.value.data<A>();
+        EXPECT_TRUE(std::abs(*shared_z.value.data<A>() - expected_z) <= std::min(1e-5, tolerance) * expected_z);
         std::vector<double> dx;
         for (const T value : part.gradient(y).template span<T>()) dx.push_back(to_double(value));
         group.all_reduce(std::span(dx));
@@ -114,7 +123,7 @@ TEST_F(SharedVocabulary, ANanOfOneRankReachesAll) {
     for (float& w : table.weight->value.span<float>()) w = 0;
     if (words.end() == vocab) table.weight->value.matrix<float>().row(words.count - 1)[0] = 1e30F;
     Tape tape(stream);
-    const Variable rows = tape.leaf(x), loss = tape.apply(operation(table, chunk), rows);
+    const Variable rows = tape.leaf(x), loss = tape.apply(operation(table, chunk), rows)[0];
     EXPECT_TRUE(std::isnan(*loss.value.data<float>()));
     tape.backward({tape.seed(loss, 1)});
     const Matrix<float> gradient = tape.gradient(rows).matrix<float>();

@@ -28,7 +28,8 @@ class LinearCrossEntropyTest : public testing::Test {
             .words = {0, vocab},
             .vocab = vocab};
   }
-  OpCase in_chunks(std::int64_t chunk) const {
+  /// The operation with both results if `z`.
+  OpCase in_chunks(std::int64_t chunk, bool z = false) const {
     return {.name = "LinearCrossEntropy",
             .inputs = {{tokens, hidden}},
             .add_parameters =
@@ -36,7 +37,10 @@ class LinearCrossEntropyTest : public testing::Test {
                   unit.add(whole_parameter("w", {vocab, hidden}, 1.0, true));
                 },
             .run = [=, this](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
-              return {tape.apply(operation(tape.stream(), parameter(unit, 0), chunk), x[0])};
+              LinearCrossEntropy op = operation(tape.stream(), parameter(unit, 0), chunk);
+              op.z = z;
+              const auto [loss, squares] = tape.apply(op, x[0]);
+              return z ? Inputs{loss, squares} : Inputs{loss};
             }};
   }
   ProcessGroup alone = ProcessGroup::self();
@@ -46,6 +50,27 @@ TEST_F(LinearCrossEntropyTest, GradientsAreThoseOfFiniteDifferences) {
   for (const std::int64_t chunk : {0, 2, 9}) {
     SCOPED_TRACE("chunks of " + std::to_string(chunk));
     check_op(in_chunks(chunk));
+    check_op(in_chunks(chunk, true));
+  }
+}
+
+/// Tokens without a target have neither loss.
+TEST_F(LinearCrossEntropyTest, TheZLossIsTheSumOfSquaresOverTargets) {
+  const Stream& stream = tested_stream();
+  ParameterUnit unit("unit", ParameterUnit::Group::dense);
+  Parameter& weight = unit.add(whole_parameter("w", {vocab, hidden}, 1.0, true));
+  unit.allocate(stream, DType::f64, true);
+  unit.initialize(stream, 1);
+  // Inputs are zero, so the log-sum-exp of each token is log(vocab).
+  for (const std::int64_t chunk : {0, 2}) {
+    LinearCrossEntropy op = operation(stream, &weight, chunk);
+    op.targets = i32_tensor(stream, {tokens}, {0, -1, 3, -1, 5});
+    op.z = true;
+    Tape tape(stream);
+    const auto [loss, squares] = tape.apply(op, tape.leaf(Tensor::zeros(stream, DType::f64, {tokens, hidden})));
+    EXPECT_NEAR(values_of<double>(stream, squares.value)[0], 3 * std::pow(std::log(7.0), 2), 1e-12);
+    op.z = false;
+    EXPECT_FALSE(tape.apply(op, tape.leaf(Tensor::zeros(stream, DType::f64, {tokens, hidden})))[1].value.defined());
   }
 }
 
@@ -103,7 +128,7 @@ Pass pass(std::int64_t chunk, Tape::WeightGrad when) {
                                                       .group = &alone,
                                                       .words = {0, words},
                                                       .vocab = words},
-                                   input);
+                                   input)[0];
   tape.backward({tape.seed(loss, 1.0 / rows)}, when);
   tape.weight_gradients();
   const auto numbers = [&]<class U>(const Tensor& tensor, U) {
@@ -174,7 +199,7 @@ TEST_F(LinearCrossEntropyTest, WeightGradientsOfChunksAreFinalWithBackward) {
       Tape tape(stream);
       tape.on_gradient_final([&](Parameter&) { ++finals; });
       const auto block = [&](Tape& inner, const Variable& in) -> Inputs {
-        return {inner.apply(operation(stream, &weight, chunk), in)};
+        return {inner.apply(operation(stream, &weight, chunk), in)[0]};
       };
       const Variable x = tape.leaf(Tensor::zeros(stream, DType::f64, {tokens, hidden}));
       const Variable loss = recomputed ? tape.recompute(block, x)[0] : block(tape, x)[0];
@@ -224,7 +249,7 @@ TEST_F(LinearCrossEntropyTest, HoldsTheLogitsOfOneChunk) {
                                                         .group = &alone,
                                                         .words = {0, words},
                                                         .vocab = words},
-                                     x);
+                                     x)[0];
     const std::int64_t kept = memory_of(stream).use().in_use[activations];
     if (recording) tape.backward({tape.seed(loss, 1)});
     return std::pair(kept, memory_of(stream).use().peak[activations]);

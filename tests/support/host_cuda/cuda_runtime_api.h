@@ -66,8 +66,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t);
 cudaError_t cudaEventQuery(cudaEvent_t);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to);
 
-// Stream capture records launches, copies and the work of libraries. Events and waits of the stream during capture are
-// errors.
+// Stream capture records launches, copies and the work of libraries. Waits of the stream during capture, and queries of
+// events that were recorded then, are errors.
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode);
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus*);
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*);

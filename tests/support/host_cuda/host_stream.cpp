@@ -131,6 +131,7 @@ void wait_for_device() {
 struct CUevent_st {
   struct Marks {
     long recorded = 0, reached = 0;
+    bool captured = false;  // true if it was last recorded in a stream that is being captured: it has no time
     std::chrono::steady_clock::time_point when;  // time of the last recording reached
   };
   std::shared_ptr<Marks> marks = std::make_shared<Marks>();
@@ -159,7 +160,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return state;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (stream->reject_if_capturing()) return cudaErrorStreamCaptureUnsupported;
+  if (stream->reject_if_capturing() || event->marks->captured) return cudaErrorStreamCaptureUnsupported;
   enqueue(stream, [marks = event->marks, mark = event->marks->recorded] { return marks->reached >= mark; });
   return cudaSuccess;
 }
@@ -170,7 +171,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  if (stream && stream->reject_if_capturing()) return cudaErrorStreamCaptureUnsupported;
+  event->marks->captured = stream && stream->recording;
+  if (event->marks->captured) return cudaSuccess;
   enqueue(stream, [marks = event->marks, mark = ++event->marks->recorded] {
     marks->reached = mark;
     marks->when = std::chrono::steady_clock::now() + host_cuda::device().pretended;
@@ -179,14 +181,17 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->marks->captured) return cudaErrorInvalidValue;
   advance();
   return event->marks->reached == event->marks->recorded ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  while (cudaEventQuery(event) == cudaErrorNotReady) sched_yield();
-  return cudaSuccess;
+  cudaError_t state = cudaEventQuery(event);
+  for (; state == cudaErrorNotReady; state = cudaEventQuery(event)) sched_yield();
+  return state;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  if (from->marks->captured || to->marks->captured) return cudaErrorInvalidValue;
   *milliseconds = std::chrono::duration<float, std::milli>(to->marks->when - from->marks->when).count();
   return cudaSuccess;
 }

@@ -56,11 +56,11 @@ std::vector<std::int32_t> joined(std::vector<std::int32_t> a, const std::vector<
 }
 
 TEST_F(TaskText, SpacesOfTheContextMoveToTheChoice) {
-  const auto reference = encode_choice(*tokenizer_, "the cat", " sat on", 7);
+  const auto reference = encode_choice(*tokenizer_, "the cat", " sat on", {.prefix = 7});
   EXPECT_EQ(reference.context, encode("the cat"));
   EXPECT_EQ(joined(reference.context, reference.choice), encode("the cat sat on"));
   for (const char* context : {"the cat ", "the cat\u00A0\t\n", "the cat\x1F "}) {
-    const auto tokens = encode_choice(*tokenizer_, context, "sat on", 7);
+    const auto tokens = encode_choice(*tokenizer_, context, "sat on", {.prefix = 7});
     EXPECT_EQ(tokens.context, reference.context);
     EXPECT_EQ(joined(tokens.context, tokens.choice), encode(std::string(context) + "sat on"));
   }
@@ -68,20 +68,40 @@ TEST_F(TaskText, SpacesOfTheContextMoveToTheChoice) {
 
 TEST_F(TaskText, AChoiceWithoutContextFollowsThePrefix) {
   for (const char* context : {"", "  ", "\n"}) {
-    const auto tokens = encode_choice(*tokenizer_, context, "the dog", 7);
+    const auto tokens = encode_choice(*tokenizer_, context, "the dog", {.prefix = 7});
     EXPECT_EQ(tokens.context, std::vector<std::int32_t>{7});
     EXPECT_EQ(tokens.choice, encode(std::string(context) + "the dog"));
   }
+}
+
+TEST_F(TaskText, AnEmptyContextIsNotDoubled) {
+  const std::int32_t prefix = encode("the dog").front();  // as if the choice began with the name of a special token
+  const auto tokens = encode_choice(*tokenizer_, "", "the dog", {.prefix = prefix});
+  EXPECT_EQ(tokens.context, std::vector<std::int32_t>{prefix});
+  EXPECT_EQ(joined(tokens.context, tokens.choice), encode("the dog"));
+}
+
+TEST_F(TaskText, ContextsBeginWithTheBosTokenOnce) {
+  const auto reference = encode_choice(*tokenizer_, "the cat ", "sat on", {.prefix = 5});
+  const auto tokens = encode_choice(*tokenizer_, "the cat ", "sat on", {.prefix = 5, .bos = 9});
+  EXPECT_EQ(tokens.context, joined({9}, reference.context));
+  EXPECT_EQ(tokens.choice, reference.choice);
+  const auto begun = encode_choice(*tokenizer_, "the cat ", "sat on", {.prefix = 5, .bos = reference.context.front()});
+  EXPECT_EQ(begun.context, reference.context);
+  EXPECT_EQ(begun.choice, reference.choice);
+  const auto empty = encode_choice(*tokenizer_, " ", "sat on", {.prefix = 5, .bos = 9});
+  EXPECT_EQ(empty.context, std::vector<std::int32_t>{5});
+  EXPECT_EQ(empty.choice, encode(" sat on"));
 }
 
 TEST_F(TaskText, LongContextsLoseTheirBeginning) {
   const std::vector<TaskItem> items{
       {.context = "the cat sat on a mat and", .choices = {" the dog", " ran"}, .answer = 0}};
   const auto whole = encode("the cat sat on a mat and the dog");
-  const TaskTokens all = encode_task(items, *tokenizer_, 0, 100);
+  const TaskTokens all = encode_task(items, *tokenizer_, {.prefix = 0}, 100);
   EXPECT_EQ(all.cut, 0);
   EXPECT_EQ(all.choices.at(0).tokens, whole);
-  const TaskTokens cut = encode_task(items, *tokenizer_, 0, 6);
+  const TaskTokens cut = encode_task(items, *tokenizer_, {.prefix = 0}, 6);
   EXPECT_EQ(cut.cut, 2);
   EXPECT_EQ(cut.choices.at(0).tokens, std::vector<std::int32_t>(whole.end() - 7, whole.end()));
   EXPECT_EQ(cut.choices.at(0).scored, all.choices.at(0).scored);
@@ -91,7 +111,7 @@ TEST_F(TaskText, ChoicesThatCannotBeScoredNameTheirLine) {
   const auto problem = [&](std::string context, std::string choice, std::int64_t seq_len) {
     const std::vector<TaskItem> items{
         {.context = std::move(context), .choices = {std::move(choice), "x"}, .answer = 0, .location = "t.jsonl:3"}};
-    return error_of([&] { encode_task(items, *tokenizer_, 0, seq_len); }, ExitCode::bad_input);
+    return error_of([&] { encode_task(items, *tokenizer_, {.prefix = 0}, seq_len); }, ExitCode::bad_input);
   };
   const std::string long_one = problem("the", " cat sat on a mat and the dog ran", 2);
   EXPECT_TRUE(long_one.starts_with("t.jsonl:3: choice 0 has ")) << long_one;

@@ -47,10 +47,12 @@ TEST(RunState, KeepsWhereItsDataBegin) {
   EXPECT_EQ(state.tokens(16), 1600);
   EXPECT_EQ(state.text().find("data_begin"), std::string::npos) << "in a run of one stage";
   state.data_begin = {.samples = 60, .tokens = 480, .sources = {{"a b", 45, 50}, {"c", 15, 7}}};
+  state.data_begin.sources.push_back({.prefix = "d", .samples = 3, .per_pass = 4, .fingerprint = "5e", .order = 2});
   EXPECT_EQ(state.tokens(16), 480 + 40 * 16);
   RunState back;
   back.restore(state.text(), {});
   EXPECT_EQ(back.data_begin, state.data_begin);
+  EXPECT_EQ(RunState::data_begin_of(state.text()), state.data_begin);
   state.samples = 59;
   EXPECT_THROW(back.restore(state.text(), {}), Error) << "fewer samples than at the beginning";
   state.samples = 100;
@@ -66,6 +68,35 @@ TEST(RunState, KeepsIdleExpertsOfTheSameMixtures) {
   EXPECT_EQ(back.idle, state.idle);
   back.restore(state.text(), {one_choice(2, {0, 0, 0, 0})});
   EXPECT_TRUE(back.idle.empty()) << "of another mixture";
+}
+
+TEST(RunState, KeepsRecentStepsInAllBits) {
+  RunState state;
+  state.outliers = 5;
+  state.outliers_in_a_row = 2;
+  state.recent.losses = {1.0 / 3, 0.1 + 0.2, 4};
+  state.recent.norms = {1e-300, 2.0 / 7, 5};
+  RunState back;
+  back.restore(state.text(), {});
+  EXPECT_EQ(back.recent, state.recent);
+  EXPECT_EQ(back.outliers, 5);
+  EXPECT_EQ(back.outliers_in_a_row, 2);
+  state.forget_losses();
+  back.restore(state.text(), {});
+  EXPECT_EQ(back.recent, RecentSteps{});
+}
+
+TEST(RunState, RefusesRecentStepsThatAreNotNumbersOfEquallyManySteps) {
+  RunState state;
+  state.recent = {.losses = {1, 2}, .norms = {3, 4}};
+  const std::string text = state.text(), norms = "\"recent_norms\":[";
+  ASSERT_NE(text.find(norms), std::string::npos) << text;
+  for (const std::string instead : {"5,", "null,", "\"a\","}) {
+    std::string other = text;
+    other.insert(text.find(norms) + norms.size(), instead);
+    RunState back;
+    EXPECT_THROW(back.restore(other, {}), Error) << other;
+  }
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +19,7 @@
 #include "support/errors.h"
 #include "support/shared_directory.h"
 #include "support/tiny_run.h"
+#include "train/run/starting_point.h"
 #include "train/run/trainer.h"
 
 namespace lyceum {
@@ -70,13 +73,30 @@ class StagesTest : public testing::Test {
   std::string train(Config config, const std::string& name) {
     config.run.dir = folder(name);
     resolve(config, world_.size());
-    require_none(problems(config, world_.size()));
+    const int first_stage = presumed_stage(config, world_);
+    require_none(problems(config, world_.size(), first_stage));
     const auto setup = make_setup(world_, mesh_shape(config.parallel));
+    setup->first_stage = first_stage;
     setup->resources.resize(static_cast<std::size_t>(world_.size()));
     std::ostringstream out;
     EXPECT_EQ(Trainer(config, to_ini(config), *setup, out, {}).run(), ExitCode::done);
     world_.barrier();
     return world_.broadcast(out.str(), 0);
+  }
+
+  /// Moves the files of a source to another folder. Returns their new prefix.
+  std::string move(const std::string& prefix, const std::string& to) {
+    world_.barrier();
+    if (world_.rank() == 0) {
+      const fs::path from = fs::path(prefix).parent_path();
+      fs::create_directories(folder(to));
+      for (const auto& file : fs::directory_iterator(from)) {
+        fs::copy(file.path(), fs::path(folder(to)) / file.path().filename());
+        fs::remove(file.path());
+      }
+    }
+    world_.barrier();
+    return (fs::path(folder(to)) / fs::path(prefix).filename()).string();
   }
 
   std::string folder(const std::string& run) const { return (directory_.path() / run).string(); }
@@ -204,6 +224,99 @@ TEST_F(StagesTest, OfThePastCannotChange) {
   later.training_stages[2] = {.from_step = 8, .values = {{"optim.lr", "0.001"}}};
   train(later, "part");
   EXPECT_EQ(metric("part", "stage"), (std::vector<double>{1, 1, 2, 2, 3, 3, 3, 4}));
+}
+
+/// Stage 1 reads data that are gone, with a batch for fewer data ranks than the resumed run has.
+TEST_F(StagesTest, OnlyThoseToComeMustSuitTheRanksAndHaveData) {
+  const int world = world_.size();
+  Config config = staged();
+  config.data.valid_fraction = 0;
+  config.data.valid = prefixes_[1];
+  config.data.train = prefixes_[0];
+  config.training_stages = {{.from_step = 3, .values = {{"batch.global", "16"}, {"data.train", prefixes_[1]}}},
+                            {.from_step = 6, .values = {{"batch.global", "8"}}}};
+  config.batch.global = std::max(1, world / 2);
+  if (world > 1) config.parallel.pipeline = 2;
+  train(config, "whole");
+  move(prefixes_[0], "gone");
+  config.parallel.pipeline = 1;
+  EXPECT_EQ(problems(config, world).empty(), world == 1);
+  for (const std::int64_t step : {3, 6}) {
+    cut("whole", "part", step);
+    train(config, "part");
+    const std::vector<double> whole = metric("whole", "loss"), part = metric("part", "loss");
+    ASSERT_EQ(part.size(), whole.size());
+    for (std::size_t s = 0; s < whole.size(); ++s) EXPECT_TRUE(std::abs(part[s] - whole[s]) <= 1e-4 * whole[s]) << s;
+    EXPECT_EQ(metric("part", "tokens"), metric("whole", "tokens"));
+    if (world == 1) {
+      EXPECT_EQ(weights("whole"), weights("part"));
+    }
+  }
+  cut("whole", "part", 2);  // the last step of stage 1
+  EXPECT_THROW(train(config, "part"), Error);
+}
+
+/// If the newest checkpoint is damaged, the run starts in the stage of an older one, which is checked, too.
+TEST_F(StagesTest, AreThoseOfTheCheckpointThatIsChosen) {
+  const Config config = staged();
+  train(config, "whole");
+  cut("whole", "part", 3);
+  if (world_.rank() == 0) {
+    const fs::path newest = fs::path(folder("part")) / "checkpoints" / checkpoint_name(3);
+    for (const auto& file : fs::directory_iterator(newest)) {
+      if (file.path().extension() == ".h5" && file.path().filename() != "index.h5") fs::resize_file(file.path(), 100);
+    }
+  }
+  world_.barrier();
+  EXPECT_THAT(train(config, "part"), HasSubstr("is skipped"));
+  expect_same_end("whole", "part");
+}
+
+/// Stage 2 reads the second source alone; the first one is moved meanwhile, and continues in stage 3 where stage 1 has
+/// left it.
+TEST_F(StagesTest, RecogniseMovedData) {
+  Config config = staged();
+  config.data.valid_fraction = 0;
+  config.data.valid = prefixes_[1];
+  config.training_stages = {
+      {.from_step = 3, .values = {{"data.train", prefixes_[1]}}},
+      {.from_step = 5, .values = {{"data.train", "0.5 " + prefixes_[0] + " 0.5 " + prefixes_[1]}}},
+      {.from_step = 7, .values = {{"data.train", prefixes_[0]}, {"batch.seq_len", "20"}}}};
+  train(config, "whole");
+  const std::string moved = move(prefixes_[0], "moved");
+  Config later = config, all = config;
+  later.training_stages[1].values["data.train"] = "0.5 " + moved + " 0.5 " + prefixes_[1];
+  later.training_stages[2].values["data.train"] = moved;
+  all.training_stages = later.training_stages;
+  all.data.train = "0.75 " + moved + " 0.25 " + prefixes_[1];
+  int number = 0;
+  for (const Config& renamed : {later, all}) {
+    const std::string part = "part-" + std::to_string(number++);
+    cut("whole", part, 4);
+    train(renamed, part);
+    expect_same_end("whole", part);
+    cut(part, part + "-again", 5);  // its configuration has the new name
+    train(renamed, part + "-again");
+    expect_same_end("whole", part + "-again");
+  }
+  // Another source under the name of a past one is not the same.
+  cut("whole", "part", 4);
+  Config other = later;
+  other.data.train = "0.75 " + prefixes_[1] + " 0.25 " + moved;
+  EXPECT_THAT(error_of([&] { train(other, "part"); }, ExitCode::usage),
+              testing::AllOf(HasSubstr("data.train = "), HasSubstr("data.changed = warn")));
+  // Other contents of a source that stage 1 has read and stage 3 reads again.
+  if (world_.rank() == 0) {
+    const TinyData changed(config.model.vocab, 2100);
+    const fs::path from = fs::path(changed.prefix()).parent_path();
+    for (const auto& file : fs::directory_iterator(from)) {
+      fs::copy(file.path(), fs::path(moved).parent_path() / file.path().filename(),
+               fs::copy_options::overwrite_existing);
+    }
+  }
+  world_.barrier();
+  cut("part-0", "part", 5);
+  EXPECT_THAT(error_of([&] { train(later, "part"); }, ExitCode::bad_input), HasSubstr("the files have changed"));
 }
 
 TEST_F(StagesTest, ChangeTheLearningRateByTheirSchedules) {

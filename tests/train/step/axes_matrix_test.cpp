@@ -22,6 +22,7 @@ constexpr int steps = 5;
 /// different widths, an odd vocabulary, odd widths and sequence lengths.
 Config matrix_config() {
   Config config = tiny_config();
+  config.run.layer_metrics_every = 2;
   config.run.replay_every = 4;  // one step is also computed by other ranks, with the same bits
   config.batch = {.global = 16, .micro = 2, .seq_len = 7};
   config.model.layers = 5;
@@ -271,6 +272,37 @@ const std::vector<Variant>& variants() {
          c.moe.router = RouterKind::sigmoid;
          c.balance = {.expert = 0.05, .scope = BalanceScope::batch, .mutual_information = 0.3, .concentration = 0.1};
        }},
+      {"global",
+       [](Config& c) {
+         c.balance.scope = BalanceScope::global;
+         c.balance.mutual_information = 0.3;
+         c.balance.concentration = 0.1;
+       }},
+      {"moa, global",
+       [](Config& c) {
+         c.model.attention = AttentionKind::experts;
+         c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+         c.balance.scope = BalanceScope::global;
+       }},
+      {"mohd, global",
+       [](Config& c) {
+         c.moe = {};
+         c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 1};
+         c.balance = {.expert = 0.05, .scope = BalanceScope::global, .sub_dimension = 0.05};
+       }},
+      {"z-loss",
+       [](Config& c) {
+         c.model.z_loss = 0.05;
+         c.data.document_mask = true;
+         c.model.loss_chunk = 5;
+       }},
+      {"z-loss, dense",
+       [](Config& c) {
+         c.moe = {};
+         c.balance = {};
+         c.model.z_loss = 0.05;
+         c.model.tie_embeddings = true;
+       }},
       {"growing",
        [](Config& c) {
          c.run.steps = steps;
@@ -301,6 +333,32 @@ const std::vector<Variant>& variants() {
          c.model.qkv_bias = true;
          c.optim.adamw_only = {"*/v_proj/weight"};
          c.optim.ema = 0.7;
+       }},
+      {"clipped heads",  // groups of two heads
+       [](Config& c) {
+         c.optim.qk_clip = 0.3;
+         c.model.kv_heads = 2;
+         c.model.qkv_bias = true;
+         c.model.sinks = true;
+         c.model.window = 5;
+         c.model.window_layers = {1, 0};
+         c.optim.ema = 0.7;
+       }},
+      {"mtp, clipped latents",
+       [](Config& c) {
+         make_latent(c.model, 5);
+         c.optim.qk_clip = 0.1;
+         c.optim.rule = UpdateRuleName::muon;
+         c.optim.lr = 3e-3;
+         c.data.document_mask = true;
+         c.mtp = {.depth = 1, .weight = 0.3};
+       }},
+      {"clipped mohd",
+       [](Config& c) {
+         c.moe = {};
+         c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 1};
+         c.balance = {.z_loss = 0.01, .sub_dimension = 0.05};
+         c.optim.qk_clip = 0.2;
        }},
       {"mtp", [](Config& c) { c.mtp = {.depth = 2, .weight = 0.5}; }},
       {"mtp, tied and dense",
@@ -333,6 +391,12 @@ const std::vector<Variant>& variants() {
          c.optim.lr = 3e-3;
          c.model.attention = AttentionKind::experts;
          c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+       }},
+      {"mtp, global, z-loss",
+       [](Config& c) {
+         c.mtp = {.depth = 2, .weight = 0.5};
+         c.balance.scope = BalanceScope::global;
+         c.model.z_loss = 0.05;
        }},
       {"layers of their own",
        [](Config& c) {
@@ -608,6 +672,53 @@ const std::vector<MeshCase>& cases() {
        .sequence = true,
        .micro = 1,
        .variant = "muon"},
+      // losses over the step so far: passes have as many sequences as those of the serial run
+      {.ranks = 1, .recompute = true, .variant = "global"},
+      {.ranks = 1, .schedule = gpipe, .recompute = true, .variant = "mohd, global"},
+      {.ranks = 2, .pipeline = 2, .variant = "global"},
+      {.ranks = 2, .pipeline = 2, .schedule = gpipe, .recompute = true, .variant = "global"},
+      {.ranks = 2, .pipeline = 2, .schedule = interleaved, .virtual_stages = 2, .recompute = true, .variant = "global"},
+      {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .recompute = true, .variant = "moa, global"},
+      {.ranks = 2, .zero = 3, .micro = 1, .variant = "global"},
+      {.ranks = 4, .tensor = 2, .expert = 4, .zero = 1, .sequence = true, .micro = 1, .variant = "global"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 2, .recompute = true, .variant = "mohd, global"},
+      {.ranks = 8,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 2,
+       .zero = 3,
+       .schedule = zero_bubble,
+       .sequence = true,
+       .recompute = true,
+       .micro = 1,
+       .variant = "global"},
+      {.ranks = 1, .recompute = true, .variant = "mtp, global, z-loss"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "mtp, global, z-loss"},
+      {.ranks = 4, .tensor = 2, .zero = 3, .sequence = true, .micro = 1, .variant = "mtp, global, z-loss"},
+      // QK-clip
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "clipped heads"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "clipped heads"},
+      {.ranks = 2, .tensor = 2, .sequence = true, .variant = "clipped heads"},
+      {.ranks = 2, .zero = 1, .variant = "clipped heads"},
+      {.ranks = 4, .zero = 2, .micro = 1, .variant = "clipped heads"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .recompute = true, .variant = "clipped mohd"},
+      {.ranks = 4, .tensor = 4, .sequence = true, .variant = "mtp, clipped latents"},
+      {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .variant = "mtp, clipped latents"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 3, .recompute = true, .variant = "clipped heads"},
+      {.ranks = 8,
+       .tensor = 2,
+       .expert = 4,
+       .zero = 1,
+       .sequence = true,
+       .micro = 1,
+       .variant = "mtp, clipped latents"},
+      {.ranks = 8, .pipeline = 2, .expert = 2, .zero = 2, .micro = 1, .variant = "mtp, clipped latents"},
+      // the z-loss of the head
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "z-loss"},
+      {.ranks = 2, .tensor = 2, .variant = "z-loss, dense"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 1, .sequence = true, .variant = "z-loss"},
+      {.ranks = 4, .zero = 3, .micro = 1, .variant = "z-loss"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 2, .schedule = zero_bubble, .variant = "z-loss, dense"},
       // layers with different numbers of experts
       {.ranks = 4, .expert = 4, .zero = 1, .variant = "layers of their own"},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .variant = "layers of their own"},
@@ -739,7 +850,12 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
         }
         nlohmann::json losses = nlohmann::json::array();
         for (const auto& [kind, value] : step.losses) losses.push_back({static_cast<int>(kind), value});
-        results.push_back({step.loss, step.grad_norm, losses, counts});
+        nlohmann::json layers = nlohmann::json::array();
+        if (step.layers) {
+          layers = {step.layers->weight_norms, step.layers->gradient_norms, step.layers->activation_norms,
+                    step.layers->largest_logit, step.layers->attention_logits};
+        }
+        results.push_back({step.loss, step.grad_norm, losses, counts, layers});
       }
     }
     results = nlohmann::json::parse(world.broadcast(results.dump(), 0));
@@ -755,6 +871,13 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
         sums.id = {layer[0], layer[1].get<bool>() ? Site::attention : Site::ffn};
         sums.counts = layer[2].get<std::vector<std::int64_t>>();
         sums.dropped = layer[3].get<std::vector<std::int64_t>>();
+      }
+      if (const nlohmann::json& layers = step[4]; !layers.empty()) {
+        result.layers = {.weight_norms = layers[0],
+                         .gradient_norms = layers[1],
+                         .activation_norms = layers[2],
+                         .largest_logit = layers[3],
+                         .attention_logits = layers[4]};
       }
       all[variant.name].push_back(std::move(result));
     }
@@ -778,6 +901,19 @@ void expect_equal(const std::vector<StepResult>& run, const std::vector<StepResu
     for (std::size_t l = 0; l < b.losses.size(); ++l) {
       EXPECT_EQ(a.losses[l].kind, b.losses[l].kind) << where;
       expect_near(a.losses[l].value, b.losses[l].value, 1e-4, name_of(b.losses[l].kind).c_str());
+    }
+    ASSERT_EQ(a.layers.has_value(), b.layers.has_value()) << where;
+    if (b.layers) {
+      const auto expect_all_near = [&](const std::vector<double>& values, const std::vector<double>& expected,
+                                       const char* what) {
+        ASSERT_EQ(values.size(), expected.size()) << where << ", " << what;
+        for (std::size_t i = 0; i < expected.size(); ++i) expect_near(values[i], expected[i], 1e-4, what);
+      };
+      expect_all_near(a.layers->weight_norms, b.layers->weight_norms, "weight norm of a layer");
+      expect_all_near(a.layers->gradient_norms, b.layers->gradient_norms, "gradient norm of a layer");
+      expect_all_near(a.layers->activation_norms, b.layers->activation_norms, "activation norm of a block");
+      expect_near(a.layers->largest_logit, b.layers->largest_logit, 1e-4, "largest logit");
+      expect_all_near(a.layers->attention_logits, b.layers->attention_logits, "attention logit of a block");
     }
     ASSERT_EQ(a.routing.size(), b.routing.size()) << where;
     for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {

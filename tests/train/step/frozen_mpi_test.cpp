@@ -33,12 +33,6 @@ bool is_trained(const std::string& name) {
          name.starts_with("model/layers/2/mlp/shared_experts");
 }
 
-std::map<std::string, std::vector<float>> by_name(const std::vector<Trajectory::Slice>& slices) {
-  std::map<std::string, std::vector<float>> all;
-  for (const Trajectory::Slice& slice : slices) all[slice.name] = slice.values;
-  return all;
-}
-
 /// Frozen tensors, and frozen rows of a trained tensor, keep their bits. Frozen tensors have no moments. Trained values
 /// change.
 TEST(Frozen, KeepsItsBitsAndHasNoMoments) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 
+#include "support/resumption.h"
 #include "support/shared_directory.h"
 #include "support/tested_world.h"
 #include "support/trajectory.h"
@@ -84,21 +85,12 @@ TEST(Muon, ResumesWithTheSameBitsAndOnAnotherMesh) {
     Config config = muon_run();
     config.optim.adamw_only = {"*/k_proj/weight"};
     config.parallel = {.expert = world, .zero = 3};
-    const ProcessGroup all = test_world();
-    const SharedDirectory directory(all);
-    TinyTraining whole(config, test_world(), type);
-    whole.run(0, 2);
-    save(whole, directory.path(), 2);
-    const std::vector<StepResult> expected = whole.run(2, 2);
-    TinyTraining parts(config, test_world(), type);
-    const std::vector<StepResult> resumed = resume(parts, directory.path(), 2, 2);
-    EXPECT_EQ(parts.weights(), whole.weights());
-    for (std::size_t s = 0; s < expected.size(); ++s) EXPECT_EQ(resumed[s].loss, expected[s].loss);
+    const Resumption run(config, type);
     if (type != DType::f32) continue;
     Config other = config;
     other.parallel = {.zero = 1};
     TinyTraining moved(other, test_world());
-    expect_same_steps(resume(moved, directory.path(), 2, 2), expected, "another mesh");
+    expect_same_steps(resume(moved, run.directory.path(), 2, 2), run.expected, "another mesh");
   }
 }
 

@@ -105,6 +105,11 @@ TEST(Overlap, ChangesNoBitOfAnyModel) {
          c.moe.shared_experts = 0;
          c.balance = {.expert = 0.05, .scope = BalanceScope::batch};
        }},
+      {"over the step so far",
+       [](Config& c) {
+         c.balance.scope = BalanceScope::global;
+         c.model.recompute = Recompute::full;
+       }},
       {"a bias, a gate",
        [](Config& c) {
          c.moe.router = RouterKind::sigmoid;

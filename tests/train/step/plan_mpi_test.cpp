@@ -41,6 +41,7 @@ Counted counted_by(TinyTraining& training) {
   add(counted, Axis::data, training.zero().traffic(ParameterUnit::Group::dense));
   add(counted, Axis::data_tensor, training.zero().traffic(ParameterUnit::Group::replicated));
   add(counted, Axis::expert_data, training.zero().traffic(ParameterUnit::Group::expert));
+  add(counted, Axis::expert_copies, training.zero().traffic(ParameterUnit::Group::expert_replicated));
   add(counted, Axis::pipeline_ends, training.step().shared_table_traffic());
   const MeshRank mesh_rank{.shape = mesh.shape, .world = mesh.world.size(), .index = mesh.index};
   for (const ParameterUnit::Group group : parameter_groups) {
@@ -148,13 +149,20 @@ std::vector<Config> meshes(const Config& base, int world) {
       if (all.size() > before) make_latent(all.back().model, query_rank);
     }
   }
+  for (const std::int64_t query_rank : {-1, 5}) {
+    const std::size_t before = all.size();
+    add({.tensor = std::min(world, 2), .zero = 2}, selective, 1);
+    if (all.size() == before) continue;
+    all.back().optim.qk_clip = 1;
+    if (query_rank > 0) make_latent(all.back().model, query_rank);
+  }
   const auto add_modules = [&](ParallelConfig parallel, Recompute recompute, bool tied = false) {
     const std::size_t before = all.size();
     add(parallel, recompute, 1);
     if (all.size() == before) return;
-    // Activations and gathered layers reach their peaks in different modules; with two, the sum would be 13 % too
-    // large.
-    all.back().mtp = {.depth = parallel.zero == 3 && recompute == full ? 1 : 2};
+    // Activations and gathered layers, or gradients, reach their peaks in different modules; with two modules, the sum
+    // would be 13 to 15 % too large.
+    all.back().mtp = {.depth = parallel.zero >= 2 && (recompute == full || tied) ? 1 : 2};
     all.back().model.tie_embeddings = tied;
     all.back().model.loss_chunk = tied ? 5 : 0;
   };
@@ -174,7 +182,8 @@ void add_attention_experts(Config& config) {
   config.model.attention = AttentionKind::experts;
   config.attention_experts = {.count = 2, .top_k = 2, .gates = {}};
   config.model.sinks = false;  // attention experts have none
-  config.model.latent = {};    // and these neither
+  config.optim.qk_clip = 0;
+  config.model.latent = {};  // and these neither
   if (config.model.head_dim == 0) config.model.head_dim = 6;
 }
 
@@ -212,11 +221,11 @@ void expect_traffic_of_a_step(Config config) {
 
 TEST(Plan, CountsTheBytesThatAStepHandsOver) {
   const int world = test_world().size();
-  bool batch = false;  // balance.scope = batch, on every second mesh
+  bool batch = false;  // balance.scope = batch or global, on every second mesh
   for (Config config : meshes(balanced_config(), world)) {
     batch = !batch;
     if (batch) {
-      config.balance.scope = BalanceScope::batch;
+      config.balance.scope = config.parallel.zero == 0 ? BalanceScope::global : BalanceScope::batch;
       add_attention_experts(config);
     }
     config.balance.mutual_information = config.parallel.zero == 1 ? 0.1 : 0;
@@ -240,6 +249,26 @@ TEST(Plan, CountsTheBytesOfNormedProjections) {
       if (!contradictions(config, world).empty()) continue;
       expect_traffic_of_a_step(config);
     }
+  }
+}
+
+/// Covers factors of adapters that tensor and expert-tensor ranks hold in full, and gathers of adapted weights.
+TEST(Plan, CountsTheBytesOfAdapters) {
+  const int world = test_world().size();
+  std::vector<ParallelConfig> meshes{{.pipeline = 2, .zero = 3}, {.pipeline = 2, .tensor = 2, .sequence = true}};
+  for (int zero = 0; zero <= 3; ++zero) {
+    meshes.push_back({.zero = zero});
+    meshes.push_back({.tensor = 2, .expert = 2, .zero = zero});
+    meshes.push_back({.expert_tensor = 2, .zero = zero});
+    meshes.push_back({.expert = 2, .expert_tensor = 2, .zero = zero});
+  }
+  for (const ParallelConfig& parallel : meshes) {
+    Config config = balanced_config();
+    config.parallel = parallel;
+    config.batch.micro = 1;
+    config.optim.lora_rank = 2;
+    config.optim.lora_targets = {"model/layers/*", "lm_head/weight"};
+    if (contradictions(config, world).empty()) expect_traffic_of_a_step(config);
   }
 }
 
@@ -385,6 +414,25 @@ void expect_as_planned(Config config) {
   expect_traffic(planned.traffic(), first, after, what);
 }
 
+/// Covers the sums of loads that a step keeps, with one row per pass.
+TEST(Plan, SaysWhatLossesOverTheStepTake) {
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.expert = 2}, ParallelConfig{.pipeline = 2, .zero = 2},
+        ParallelConfig{.pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .sequence = true}}) {
+    Config config = planned_config();
+    config.parallel = parallel;
+    config.batch.micro = 1;
+    config.model.recompute = Recompute::full;
+    config.balance.scope = BalanceScope::global;
+    config.balance.expert = 0.05;
+    expect_as_planned(config);
+    config.balance.mutual_information = 0.1;
+    add_attention_experts(config);
+    config.mtp.depth = 1;
+    expect_as_planned(config);
+  }
+}
+
 /// Covers the momentum, the exchange of matrices and the memory of its rounds and tables.
 TEST(Plan, SaysWhatMuonTakes) {
   for (int zero = 0; zero <= 3; ++zero) {
@@ -414,6 +462,27 @@ TEST(Plan, SaysWhatAnAverageTakes) {
       config.optim.ema = 0.9;
       if (zero == 1) config.optim.train_only = {"model/layers/*/mlp/experts/[12]/*"};
       expect_as_planned(config);
+    }
+  }
+}
+
+/// Covers states in bf16 and the table that rounds them, which has the slices of every tensor.
+TEST(Plan, SaysWhatMomentsInBf16Take) {
+  for (int zero = 0; zero <= 3; ++zero) {
+    for (const UpdateRuleName rule : {UpdateRuleName::adamw, UpdateRuleName::muon}) {
+      for (const ParallelConfig& parallel :
+           {ParallelConfig{.expert = 2, .zero = zero}, ParallelConfig{.tensor = 2, .zero = zero, .sequence = true},
+            ParallelConfig{.pipeline = 2, .tensor = 2, .expert = 2, .zero = zero}}) {
+        Config config = planned_config();
+        config.parallel = parallel;
+        config.batch.micro = 1;
+        config.optim.rule = rule;
+        config.optim.moments = MomentType::bf16;
+        if (rule == UpdateRuleName::muon) config.optim.adamw_only = {"*/k_proj/weight"};
+        if (zero == 1) config.optim.train_only = {"model/layers/*/mlp/experts/[12]/*"};
+        config.run.audit_every = zero % 2 ? 100 : 0;
+        expect_as_planned(config);
+      }
     }
   }
 }

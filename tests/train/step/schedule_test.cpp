@@ -149,7 +149,9 @@ TEST(ScheduleWarnings, AreGivenOncePerSchedule) {
   const std::vector<std::string> all = schedule_warnings_of_stages(config, 0, 40);
   ASSERT_EQ(all.size(), 2u) << testing::PrintToString(all);
   EXPECT_THAT(all[0], testing::HasSubstr("optim.decay_steps = 3 has no effect"));
-  EXPECT_THAT(all[1], testing::StartsWith("stage 3: optim.warmup_steps = 70 is more than run.steps = 60"));
+  EXPECT_THAT(all[1],
+              testing::StartsWith("stage 3: stage.3.optim.warmup_steps = 70 is more than the number of steps of "
+                                  "its stages = 60: "));
   EXPECT_EQ(schedule_warnings_of_stages(config, 25, 40).size(), 2u);
   EXPECT_EQ(schedule_warnings_of_stages(config, 40, 40).size(), 1u);
   EXPECT_EQ(schedule_warnings_of_stages(config, 70, 60).size(), 1u);

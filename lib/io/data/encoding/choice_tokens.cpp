@@ -9,6 +9,14 @@
 
 namespace lyceum {
 
+namespace {
+
+bool begins_with(const std::vector<std::int32_t>& tokens, std::int32_t token) {
+  return !tokens.empty() && tokens.front() == token;
+}
+
+}  // namespace
+
 std::string_view without_trailing_space(std::string_view text) {
   while (!text.empty()) {
     std::size_t at = text.size() - 1;
@@ -22,11 +30,20 @@ std::string_view without_trailing_space(std::string_view text) {
 }
 
 ChoiceTokens encode_choice(const Tokenizer& tokenizer, std::string_view context, std::string_view choice,
-                           std::int32_t prefix) {
+                           const ContextStart& start) {
   const std::string_view before = without_trailing_space(context);
   const std::string both = std::string(context).append(choice);
-  if (before.empty()) return {.context = {prefix}, .choice = tokenizer.encode(both)};
-  ChoiceTokens tokens{.context = tokenizer.encode(before), .choice = tokenizer.encode(both)};
+  if (before.empty()) {
+    ChoiceTokens tokens{.context = {start.prefix}, .choice = tokenizer.encode(both)};
+    if (begins_with(tokens.choice, start.prefix)) tokens.choice.erase(tokens.choice.begin());
+    return tokens;
+  }
+  const auto encode = [&](std::string_view text) {
+    std::vector<std::int32_t> tokens = tokenizer.encode(text);
+    if (start.bos && !begins_with(tokens, *start.bos)) tokens.insert(tokens.begin(), *start.bos);
+    return tokens;
+  };
+  ChoiceTokens tokens{.context = encode(before), .choice = encode(both)};
   const std::size_t shared = std::min(tokens.context.size(), tokens.choice.size());
   tokens.choice.erase(tokens.choice.begin(), tokens.choice.begin() + static_cast<std::ptrdiff_t>(shared));
   return tokens;

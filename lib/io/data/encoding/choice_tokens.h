@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -13,14 +14,22 @@ struct ChoiceTokens {
   std::vector<std::int32_t> context, choice;
 };
 
-/// Encodes a context and a choice as lm-evaluation-harness does (`TemplateLM._encode_pair` of lm_eval/api/model.py):
+/// The tokens that begin a context.
+struct ContextStart {
+  std::int32_t prefix;                   // the context of a choice that has none
+  std::optional<std::int32_t> bos = {};  // precedes the tokens of other contexts, unless they already begin with it
+};
+
+/// Encodes a context and a choice as lm-evaluation-harness does since version 0.4.9.2 (`TemplateLM.loglikelihood` and
+/// `_encode_pair` of lm_eval/api/model.py, `HFLM.tok_encode` of lm_eval/models/huggingface.py):
 ///   1. White space at the end of the context moves to the beginning of the choice.
-///   2. The context is encoded, and so are context and choice together.
+///   2. The context is encoded, and so are context and choice together; `bos` precedes the tokens of both.
 ///   3. The choice's tokens are the tokens of both from the number of tokens of the context on.
-/// If nothing of the context is left after step 1, the context is the token `prefix`, and the choice is encoded alone.
-/// `choice` is empty if the text of both has no more tokens than the context. Both texts must be valid UTF-8.
+/// If nothing of the context is left after step 1, the context is the token `prefix`, and the choice is encoded alone,
+/// without a `prefix` that its text begins with. `choice` is empty if it adds no token to its context. Both texts must
+/// be valid UTF-8.
 ChoiceTokens encode_choice(const Tokenizer& tokenizer, std::string_view context, std::string_view choice,
-                           std::int32_t prefix);
+                           const ContextStart& start);
 
 /// Returns the text without the white space at its end: the characters that Python's str.rstrip() removes.
 std::string_view without_trailing_space(std::string_view text);

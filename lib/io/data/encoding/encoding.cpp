@@ -71,11 +71,24 @@ class OrderedEncoding {
     require_input(encoding_.valid.empty() || state_.size[1].documents > 0,
                   "no record was held out for {}: {} are too few, hold out a larger share", encoding_.valid,
                   state_.size[0].documents);
-    for (MegatronWriter& writer : writers_) writer.finish();
+    // All are complete before the first is published: after a full disk, the next call can continue.
+    for (std::size_t o = 0; o < writers_.size(); ++o) writers_[o].complete(description_of(state_.size[o]));
+    for (MegatronWriter& writer : writers_) writer.publish();
     return state_;
   }
 
  private:
+  TokenMeta description_of(const EncodedSize& size) const {
+    return {.bytes = size.bytes,
+            .documents = size.documents,
+            .tokens = size.tokens,
+            .trained = encoding_.chat ? std::optional(size.trained) : std::nullopt,
+            .chat = encoding_.chat ? std::string(encoding_.chat->name) : std::string(),
+            .vocab = tokenizer_.vocab(),
+            .tokenizer = encoding_.tokenizer,
+            .tokenizer_sha256 = encoding_.tokenizer_sha256};
+  }
+
   void work() {
     try {
       BatchEncoder encoder(tokenizer_, encoding_);

@@ -48,7 +48,7 @@ struct Encoding {
   double valid_fraction = 0;           // share of the records of `drawn` items that go to `valid`
   std::uint64_t seed = 1;
   int threads = 1;
-  std::string tokenizer_sha256{};
+  std::string tokenizer{}, tokenizer_sha256{};  // file name of the tokenizer, and digest of the file
   BatchSizes batches{};
   double save_seconds = 10;                                    // time between two saves of the progress
   std::function<void(const EncodingProgress&)> progress = {};  // called by any worker thread, but never concurrently
@@ -62,8 +62,8 @@ struct EncodingResult {
   std::int64_t resumed_text = 0;  // bytes of text encoded by an interrupted process
 };
 
-/// Writes the token files `train` and, unless it is empty, `valid`. They contain the documents in the order of the
-/// items, an end-of-document token after each, and for chats a mask of the trained tokens.
+/// Writes the token files `train` and, unless it is empty, `valid`, with their descriptions. They contain the documents
+/// in the order of the items, an end-of-document token after each, and for chats a mask of the trained tokens.
 ///
 /// The files do not depend on `threads` or on interruptions. Unfinished output is in TRAIN.bin.partial and similar
 /// files, and TRAIN.progress records how much of it is complete. The next call with the same settings and items (files

@@ -24,6 +24,12 @@ std::int64_t SampleOrder::operator()(std::int64_t index) const {
   return first_ + static_cast<std::int64_t>(permutation(static_cast<std::uint64_t>(within)));
 }
 
+SampleOrder SampleOrder::of_source(std::size_t source) const {
+  SampleOrder order = *this;
+  order.source_ = source;
+  return order;
+}
+
 SampleOrder SampleOrder::spread(std::int64_t samples) const {
   require(samples >= 1 && samples <= count_, "cannot spread {} positions over an order of {} samples", samples, count_);
   SampleOrder order = *this;

@@ -19,6 +19,10 @@ class SampleOrder {
   /// Return the range of samples, as given to the constructor.
   std::int64_t first() const { return first_; }
   std::int64_t count() const { return count_; }
+  /// Returns the index of the source, as given to the constructor.
+  std::size_t source() const { return source_; }
+  /// Returns the order with the permutations of source `source`.
+  SampleOrder of_source(std::size_t source) const;
   /// Returns an order with `samples` positions per epoch (1 to count()), which are evenly spaced among the positions of
   /// an epoch of this order.
   SampleOrder spread(std::int64_t samples) const;

@@ -11,7 +11,7 @@ namespace lyceum {
 TokenLoader::TokenLoader(std::vector<Source> sources, std::int64_t first)
     : sources_(std::move(sources)), first_(first) {
   std::vector<double> weights;
-  for (const auto& [samples, order, weight, begin] : sources_) {
+  for (const auto& [samples, order, weight, begin, fingerprint] : sources_) {
     const std::string& prefix = samples->token_source().prefix();
     const std::int64_t seq_len = samples->shape().seq_len;
     require_usage(order.count() > 0,
@@ -52,7 +52,7 @@ void TokenLoader::load(std::int64_t index, std::int64_t sequences, std::int64_t 
   for (std::int64_t s = 0; s < sequences; ++s) {
     const auto at = static_cast<std::size_t>(s) * length;
     const auto [source, sample] = source_sample(index + s);
-    const auto& [samples, order, weight, begin] = sources_[source];
+    const auto& [samples, order, weight, begin, fingerprint] = sources_[source];
     samples->read(order(sample), vocab,
                   {.inputs = out.inputs.subspan(at, length),
                    .targets = out.targets.subspan(at, length),

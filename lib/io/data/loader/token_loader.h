@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "io/data/loader/blend.h"
@@ -20,8 +21,9 @@ class TokenLoader {
   struct Source {
     std::shared_ptr<const TokenSamples> samples;
     SampleOrder order;
-    double weight = 1;       // in a mixture: relative share of the samples; divided by the sum of the weights
-    std::int64_t begin = 0;  // position in `order` of the first sample that is read
+    double weight = 1;          // in a mixture: relative share of the samples; divided by the sum of the weights
+    std::int64_t begin = 0;     // position in `order` of the first sample that is read
+    std::string fingerprint{};  // TokenSource::fingerprint(), if known: DataProgress identifies a renamed source by it
   };
   /// There must be at least one source, and all must have the same seq_len. `first`: the first position, at which the
   /// mixture begins. Throws a usage Error if an order is empty or exceeds the samples of its source.

@@ -15,7 +15,7 @@ std::int64_t samples_in(std::int64_t tokens, std::int64_t seq_len) {
 
 TokenSamples::TokenSamples(std::shared_ptr<const TokenSource> source, const SampleShape& shape)
     : source_(std::move(source)), shape_(shape) {
-  if (shape_.packed) packing_.emplace(source_->document_begins(), shape_.seq_len);
+  if (shape_.packed) packing_ = open_packing(*source_, shape_.seq_len);
   require_usage(shape_.packed || count() > 0,
                 "{} has {} tokens, but one sample of batch.seq_len={} needs {}: lower batch.seq_len or add text",
                 source_->prefix(), source_->tokens(), shape_.seq_len, shape_.seq_len + 1);
@@ -28,10 +28,9 @@ std::int64_t TokenSamples::count() const {
 
 bool TokenSamples::any_target(std::int64_t first, std::int64_t count) const {
   if (!masked()) return count > 0;
-  TokenSpan whole{};
   std::vector<std::uint8_t> trained;
   for (std::int64_t sample = first; sample < first + count; ++sample) {
-    for (const auto& [begin, inputs] : spans_of(sample, whole)) {
+    for (const auto& [begin, inputs] : spans_of(sample)) {
       trained.resize(static_cast<std::size_t>(inputs));
       source_->read_trained(begin + 1, trained);
       if (shape_.documents && !packing_) {
@@ -45,12 +44,10 @@ bool TokenSamples::any_target(std::int64_t first, std::int64_t count) const {
   return false;
 }
 
-/// Returns the spans of a sample. `whole`: memory for the span of a sample that is not packed; it must outlive the
-/// result.
-std::span<const TokenSpan> TokenSamples::spans_of(std::int64_t sample, TokenSpan& whole) const {
+/// Returns the spans of a sample.
+std::vector<TokenSpan> TokenSamples::spans_of(std::int64_t sample) const {
   if (packing_) return packing_->spans_of(sample);
-  whole = {sample * shape_.seq_len, shape_.seq_len};
-  return {&whole, 1};
+  return {{sample * shape_.seq_len, shape_.seq_len}};
 }
 
 void TokenSamples::read_span(const TokenSpan& span, std::int64_t vocab, const SampleTokens& out) const {
@@ -86,14 +83,13 @@ void TokenSamples::separate_documents(const TokenSpan& span, const SampleTokens&
 }
 
 void TokenSamples::read(std::int64_t sample, std::int64_t vocab, const SampleTokens& out) const {
-  TokenSpan whole{};
   std::size_t at = 0;
   const auto rest = [&](std::size_t count) {
     return SampleTokens{.inputs = out.inputs.subspan(at, count),
                         .targets = out.targets.subspan(at, count),
                         .first_keys = out.first_keys.empty() ? out.first_keys : out.first_keys.subspan(at, count)};
   };
-  for (const TokenSpan& span : spans_of(sample, whole)) {
+  for (const TokenSpan& span : spans_of(sample)) {
     const SampleTokens part = rest(static_cast<std::size_t>(span.inputs));
     read_span(span, vocab, part);
     if (packing_) {
@@ -110,9 +106,8 @@ void TokenSamples::read(std::int64_t sample, std::int64_t vocab, const SampleTok
 }
 
 std::vector<std::int64_t> TokenSamples::token_positions(std::int64_t sample) const {
-  TokenSpan whole{};
   std::vector<std::int64_t> positions;
-  for (const TokenSpan& span : spans_of(sample, whole)) {
+  for (const TokenSpan& span : spans_of(sample)) {
     for (std::int64_t i = 0; i < span.inputs; ++i) positions.push_back(span.begin + i);
   }
   positions.resize(static_cast<std::size_t>(shape_.seq_len), -1);

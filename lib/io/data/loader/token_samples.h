@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,7 +41,8 @@ struct SampleTokens {
 ///   document.
 class TokenSamples {
  public:
-  /// Throws a usage Error if the source has no sample of this seq_len.
+  /// Opens the packing of packed samples, see open_packing(). Throws a usage Error if the source has no sample of this
+  /// seq_len, and the errors of open_packing().
   TokenSamples(std::shared_ptr<const TokenSource> source, const SampleShape& shape);
 
   /// Returns the number of samples.
@@ -60,16 +60,16 @@ class TokenSamples {
   const TokenSource& token_source() const { return *source_; }
   const SampleShape& shape() const { return shape_; }
   /// Returns the packing; null unless SampleShape::packed.
-  const Packing* packing() const { return packing_ ? &*packing_ : nullptr; }
+  const Packing* packing() const { return packing_.get(); }
 
  private:
-  std::span<const TokenSpan> spans_of(std::int64_t sample, TokenSpan& whole) const;
+  std::vector<TokenSpan> spans_of(std::int64_t sample) const;
   void read_span(const TokenSpan& span, std::int64_t vocab, const SampleTokens& out) const;
   void separate_documents(const TokenSpan& span, const SampleTokens& out) const;
 
   std::shared_ptr<const TokenSource> source_;
   SampleShape shape_;
-  std::optional<Packing> packing_;
+  std::shared_ptr<const Packing> packing_;  // null unless samples are packed
 };
 
 }  // namespace lyceum

@@ -53,6 +53,13 @@ std::int32_t Tokenizer::end_of_document() const {
   return implementation_->visit([](const auto& kind) { return kind.end_of_document(); });
 }
 
+bool Tokenizer::is_json() const { return std::holds_alternative<TokenizerJson>(implementation_->kind); }
+
+std::optional<std::int32_t> Tokenizer::begin_of_document() const {
+  const auto* const json = std::get_if<TokenizerJson>(&implementation_->kind);
+  return json ? json->begin_of_document() : std::nullopt;
+}
+
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
   std::vector<std::int32_t> tokens;
   implementation_->visit([&](const auto& kind) { kind.encode(text, TextPart{}, nullptr, tokens); });

@@ -30,8 +30,13 @@ class Tokenizer {
 
   /// Returns the size of the vocabulary: each token is below it.
   std::int64_t vocab() const;
+  /// True for a tokenizer.json, false for a SentencePiece model.
+  bool is_json() const;
   /// Returns the end-of-text token, which ends each document of a token file.
   std::int32_t end_of_document() const;
+  /// Returns the token that a tokenizer.json adds before each text (in its post_processor), but encode() does not;
+  /// nothing if it adds none. A SentencePiece model does not contain this setting: nothing.
+  std::optional<std::int32_t> begin_of_document() const;
   /// Returns the tokens of a whole document, without an end-of-text token. Bytes that are not UTF-8 are encoded as
   /// U+FFFD.
   std::vector<std::int32_t> encode(std::string_view text) const;

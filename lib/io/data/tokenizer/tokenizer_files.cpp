@@ -101,8 +101,23 @@ Json normalizers_of(const PieceModel& model) {
   return all;
 }
 
-/// Returns a tokenizer.json for a model.
-Json tokenizer_json(const PieceModel& model) {
+/// Returns the post-processor that adds the piece `bos` before each text; null if there is no such piece.
+Json post_processor_of(const PieceModel& model, const std::string& bos) {
+  const auto found = std::ranges::find(model.pieces, bos, &PieceModel::Piece::text);
+  if (found == model.pieces.end()) return nullptr;
+  const auto part = [](const char* kind, const std::string& id, int text) {
+    return Json{{kind, {{"id", id}, {"type_id", text}}}};
+  };
+  const Json begin = part("SpecialToken", bos, 0), one = part("Sequence", "A", 0);
+  const Json token{{"id", bos}, {"ids", {found - model.pieces.begin()}}, {"tokens", {bos}}};
+  return {{"type", "TemplateProcessing"},
+          {"single", Json::array({begin, one})},
+          {"pair", Json::array({begin, one, part("SpecialToken", bos, 1), part("Sequence", "B", 1)})},
+          {"special_tokens", {{bos, token}}}};
+}
+
+/// Returns a tokenizer.json for a model, which adds the token `bos` before each text, if there is one.
+Json tokenizer_json(const PieceModel& model, const std::string& bos) {
   const std::string mark(space_mark);
   Json added = Json::array();
   std::vector<std::pair<std::string, Json>> vocabulary;
@@ -133,7 +148,7 @@ Json tokenizer_json(const PieceModel& model) {
   json["added_tokens"] = std::move(added);
   json["normalizer"] = {{"type", "Sequence"}, {"normalizers", normalizers_of(model)}};
   json["pre_tokenizer"] = nullptr;
-  json["post_processor"] = nullptr;
+  json["post_processor"] = post_processor_of(model, bos);
   json["decoder"] = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
   json["model"] = std::move(pairs);
   return json;
@@ -171,7 +186,7 @@ Json tokenizer_config(const Json& json, std::int32_t end_of_document) {
 
 }  // namespace
 
-TokenizerFiles tokenizer_files(const std::filesystem::path& file) {
+TokenizerFiles tokenizer_files(const std::filesystem::path& file, const std::string& bos) {
   TokenizerFiles made;
   made.end_of_document = Tokenizer(file).end_of_document();
   const std::string bytes = read_whole_file(file);
@@ -188,7 +203,7 @@ TokenizerFiles tokenizer_files(const std::filesystem::path& file) {
   made.files["tokenizer_config.json"] =
       json_text(tokenizer_config(model, made.end_of_document, tokenizer_class), 2) + '\n';
   if (has_json) {
-    made.files["tokenizer.json"] = json_text(tokenizer_json(model), 1) + '\n';
+    made.files["tokenizer.json"] = json_text(tokenizer_json(model, bos), 1) + '\n';
   } else {
     made.notes.push_back(
         "tokenizer  tokenizer.model only: tokenizer.json cannot represent it, so encode with the package "

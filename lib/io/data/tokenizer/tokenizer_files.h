@@ -18,8 +18,9 @@ struct TokenizerFiles {
 /// Returns the files for a tokenizer: a tokenizer_config.json, and
 /// - for a tokenizer.json: the file itself;
 /// - for a SentencePiece model: the model itself as tokenizer.model, and an equivalent tokenizer.json if the model is
-///   byte-pair encoding with a normalisation that can be expressed.
+///   byte-pair encoding with a normalisation that can be expressed. `bos`: name of a token that this tokenizer.json
+///   adds before each text; empty, or not in the vocabulary: it adds none.
 /// Throws the errors of Tokenizer.
-TokenizerFiles tokenizer_files(const std::filesystem::path& file);
+TokenizerFiles tokenizer_files(const std::filesystem::path& file, const std::string& bos = {});
 
 }  // namespace lyceum

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,9 @@ namespace lyceum {
 struct DataIdentity {
   std::string key, prefix;  // `key`: "data.train" or another key; `prefix`: one of the prefixes in its value
   std::string fingerprint;  // TokenSource::fingerprint()
+  /// The number of a source of data.train that determines its order of samples, SampleOrder::source(); −1 if unknown.
+  /// It stays that of the run if the source is renamed.
+  std::int64_t order = -1;
 };
 
 /// Returns the entries of `now` whose fingerprint differs from that of the entry of `before` with the same key and

@@ -21,7 +21,9 @@ class MegatronFile : public TokenSource {
   std::int64_t tokens() const override { return tokens_; }
   std::int64_t documents() const override { return index_.documents(); }
   std::int64_t document_begin(std::int64_t d) const override { return index_.document_begin(d); }
-  std::vector<std::int64_t> document_begins() const override { return index_.document_begins(); }
+  void for_document_begins(const std::function<void(std::span<const std::int64_t>)>& each) const override {
+    index_.for_document_begins(each);
+  }
   const std::string& path() const override { return bin_.path(); }
 
  private:

@@ -1,6 +1,7 @@
 #include "io/data/tokens/megatron_index.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "core/error.h"
 
@@ -131,14 +132,18 @@ std::int64_t MegatronIndex::document_begin(std::int64_t d) const {
   return bytes / static_cast<std::int64_t>(type_->bytes);
 }
 
-std::vector<std::int64_t> MegatronIndex::document_begins() const {
+void MegatronIndex::for_document_begins(const std::function<void(std::span<const std::int64_t>)>& each) const {
+  constexpr std::size_t block_numbers = 1 << 13;
   FileValues<std::int64_t> first = boundaries(), offset = offsets();
   std::vector<std::int64_t> begins;
+  begins.reserve(block_numbers);
   for (std::int64_t d = 0; d <= documents(); ++d) {
     const std::int64_t bytes = first[d] == sequences_ ? bin_bytes_ : offset[first[d]];
     begins.push_back(bytes / static_cast<std::int64_t>(type_->bytes));
+    if (begins.size() < block_numbers && d < documents()) continue;
+    each(begins);
+    begins.clear();
   }
-  return begins;
 }
 
 }  // namespace lyceum

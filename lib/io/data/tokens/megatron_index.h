@@ -1,8 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
-#include <vector>
 
 #include "io/data/tokens/megatron_format.h"
 #include "io/files/input_file.h"
@@ -22,11 +23,11 @@ class MegatronIndex {
   std::int64_t sequences() const { return sequences_; }
   std::int64_t documents() const { return boundaries_ - 1; }
   /// Returns the position of the first token of document d. document_begin(documents()) is the number of tokens. Reads
-  /// the file on each call; for all documents, document_begins() is faster. Throws a failed Error unless 0 ≤ d ≤
+  /// the file on each call; for all documents, for_document_begins() is faster. Throws a failed Error unless 0 ≤ d ≤
   /// documents().
   std::int64_t document_begin(std::int64_t d) const;
-  /// Returns document_begin() of 0 to documents().
-  std::vector<std::int64_t> document_begins() const;
+  /// See TokenSource::for_document_begins().
+  void for_document_begins(const std::function<void(std::span<const std::int64_t>)>& each) const;
 
  private:
   void read_header();

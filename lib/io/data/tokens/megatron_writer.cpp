@@ -10,7 +10,6 @@
 
 #include "core/error.h"
 #include "io/data/tokens/megatron_format.h"
-#include "io/data/tokens/token_meta.h"
 #include "io/data/tokens/token_source.h"
 #include "io/files/partial_file.h"
 #include "io/files/system_reason.h"
@@ -51,6 +50,7 @@ struct MegatronWriter::Implementation {
   std::optional<PartialFile> mask{};  // since the first document with a mask
   bool within_document = false;
   std::vector<std::uint16_t> narrow{};
+  std::optional<PartialFile> idx{}, description{};  // after complete()
 
   void write_trained(std::int64_t count);
   /// Calls each(length, ends_document) for every sequence.
@@ -169,21 +169,29 @@ void MegatronWriter::Implementation::write_index(PartialFile& idx) {
   idx.write_value(sequence);
 }
 
-void MegatronWriter::finish() {
+void MegatronWriter::complete(const std::optional<TokenMeta>& meta) {
   Implementation& out = *implementation_;
   require_input(out.done.tokens > 0, "{}: {} documents contain no token, but a token file needs at least one",
                 out.prefix, out.done.documents);
   require(!out.within_document, "{}: the last document has no end", out.prefix);
-  save();
-  PartialFile idx(out.prefix + megatron::index_ending, 0);
-  out.write_index(idx);
-  idx.close();
   out.bin.close();
   if (out.mask) out.mask->close();
+  out.lengths.flush();
+  out.idx.emplace(out.prefix + megatron::index_ending);
+  out.write_index(*out.idx);
+  out.idx->close();
+  if (!meta) return;
+  const std::string text = token_meta_text(*meta);
+  out.description.emplace(meta_path(out.prefix));
+  out.description->write(text.data(), text.size());
+  out.description->close();
+}
+
+void MegatronWriter::publish() {
+  Implementation& out = *implementation_;
+  require(out.idx.has_value(), "{} is published before it is complete", out.prefix);
   // If the process is killed between these steps, the .idx is missing, which open_tokens() reports. An .idx is never
-  // next to the .bin of another writer. The old description is removed first, since it would be taken for one of the
-  // new files, which can be read without a description.
-  remove_file(meta_path(out.prefix));
+  // next to the .bin, the mask or the description of another writer.
   remove_file(out.prefix + megatron::index_ending);
   out.bin.publish();
   if (out.mask) {
@@ -191,7 +199,12 @@ void MegatronWriter::finish() {
   } else {
     remove_file(mask_path(out.prefix));
   }
-  idx.publish();
+  if (out.description) {
+    out.description->publish();
+  } else {
+    remove_file(meta_path(out.prefix));
+  }
+  out.idx->publish();
   out.lengths.drop();
 }
 

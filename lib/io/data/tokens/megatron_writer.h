@@ -7,11 +7,13 @@
 #include <string>
 #include <utility>
 
+#include "io/data/tokens/token_meta.h"
+
 namespace lyceum {
 
-/// Writes the token files PREFIX.bin and PREFIX.idx, and PREFIX.mask if a document has a mask. Tokens are u16 if the
-/// vocabulary fits, else i32. The files have temporary names until finish() publishes them; it also removes PREFIX.json
-/// and, if no document has a mask, PREFIX.mask of an earlier writer. The use of memory does not grow with the files.
+/// Writes the token files PREFIX.bin and PREFIX.idx, PREFIX.mask if a document has a mask, and their description
+/// PREFIX.json. Tokens are u16 if the vocabulary fits, else i32. The files have temporary names until they
+/// are published. The use of memory does not grow with the files.
 class MegatronWriter {
  public:
   /// The amount of data that was written, and whether (`masked`) a document had a mask.
@@ -46,9 +48,17 @@ class MegatronWriter {
   Progress save();
   /// True if the unfinished files of `prefix` have at least the sizes that `progress` requires.
   static bool can_resume(const std::string& prefix, std::int64_t vocab, const Progress& progress);
-  /// Publishes the files. Throws a bad_input Error if no token was added, and a failed Error if the last document has
-  /// no end.
-  void finish();
+  /// Writes all files to the disk, with the description `meta` unless it is empty. Throws a bad_input Error if no token
+  /// was added, and a failed Error if the last document has no end or the disk is full. The files of an earlier writer
+  /// are not changed; the unfinished files are removed after an error, unless save() has marked them to be kept.
+  void complete(const std::optional<TokenMeta>& meta);
+  /// Publishes the completed files. PREFIX.json and PREFIX.mask of an earlier writer are removed if this one has none.
+  void publish();
+  /// Completes and publishes the files.
+  void finish(const std::optional<TokenMeta>& meta = std::nullopt) {
+    complete(meta);
+    publish();
+  }
 
  private:
   struct Implementation;

@@ -36,13 +36,17 @@ std::optional<TokenMeta> read_token_meta(const std::string& prefix) {
   }
 }
 
-void write_token_meta(const std::string& prefix, const TokenMeta& meta) {
+std::string token_meta_text(const TokenMeta& meta) {
   nlohmann::ordered_json json{{"bytes", meta.bytes},         {"documents", meta.documents},
                               {"tokens", meta.tokens},       {"vocab", meta.vocab},
                               {"tokenizer", meta.tokenizer}, {"tokenizer_sha256", meta.tokenizer_sha256}};
   if (meta.trained) json["trained"] = *meta.trained;
   if (!meta.chat.empty()) json["chat"] = meta.chat;
-  write_whole_file(meta_path(prefix), json_text(json, 2) + "\n");
+  return json_text(json, 2) + "\n";
+}
+
+void write_token_meta(const std::string& prefix, const TokenMeta& meta) {
+  write_whole_file(meta_path(prefix), token_meta_text(meta));
 }
 
 }  // namespace lyceum

@@ -24,7 +24,9 @@ std::string meta_path(const std::string& prefix);
 /// Returns nothing if the file does not exist, as for token files of other programs. Throws a bad_input Error if it is
 /// damaged.
 std::optional<TokenMeta> read_token_meta(const std::string& prefix);
-/// Writes PREFIX.json, replacing an existing one.
+/// Returns the contents of PREFIX.json.
+std::string token_meta_text(const TokenMeta& meta);
+/// Writes PREFIX.json, replacing an existing one. MegatronWriter::finish() also writes it.
 void write_token_meta(const std::string& prefix, const TokenMeta& meta);
 
 }  // namespace lyceum

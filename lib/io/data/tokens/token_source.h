@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,8 +33,9 @@ class TokenSource {
   virtual std::int64_t documents() const = 0;
   /// Returns the position of the first token of document d. document_begin(documents()) is tokens().
   virtual std::int64_t document_begin(std::int64_t d) const = 0;
-  /// Returns document_begin() of 0 to documents().
-  virtual std::vector<std::int64_t> document_begins() const = 0;
+  /// Calls `each` with blocks of numbers, which together are document_begin() of 0 to documents(), in this order. Uses
+  /// constant memory.
+  virtual void for_document_begins(const std::function<void(std::span<const std::int64_t>)>& each) const = 0;
   /// Returns the path of the file with the tokens, for messages.
   virtual const std::string& path() const = 0;
 

@@ -16,6 +16,7 @@
 #include "io/data/tokenizer/tokenizer.h"
 #include "io/data/tokens/megatron_index.h"
 #include "io/data/tokens/token_formats.h"
+#include "io/data/tokens/token_meta.h"
 #include "io/data/tokens/token_source.h"
 #include "io/files/sha256.h"
 #include "io/files/whole_file.h"
@@ -132,6 +133,12 @@ TEST_F(EncodingTest, TextsRecordsAndCompressedFilesBecomeDocuments) {
   EXPECT_EQ(result.train.tokens, open_tokens(prefix("out"))->tokens());
   EXPECT_EQ(result.skipped.count(), 0);
   EXPECT_THAT(leftovers(), ElementsAre());
+  EXPECT_EQ(read_token_meta(prefix("out")), (TokenMeta{.bytes = result.train.bytes,
+                                                       .documents = 10,
+                                                       .tokens = result.train.tokens,
+                                                       .vocab = tokenizer_->vocab(),
+                                                       .tokenizer = {},
+                                                       .tokenizer_sha256 = {}}));
 }
 
 TEST_F(EncodingTest, RecordsWithoutATextAreCountedAndNamed) {

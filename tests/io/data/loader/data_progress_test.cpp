@@ -103,6 +103,36 @@ TEST_F(DataProgressTest, OtherLengthsContinueInProportion) {
   EXPECT_EQ(end.sources.at(0).per_pass, 25);
 }
 
+TEST_F(DataProgressTest, ARenamedSourceContinuesByItsFingerprint) {
+  const auto with = [](TokenLoader::Source source, const std::string& fingerprint) {
+    source.fingerprint = fingerprint;
+    return source;
+  };
+  const TokenLoader first({with(source("a", 401, 1, 0), "A"), with(source("b", 401, 1, 1), "B")});
+  const DataProgress begin = progress_at(first, {}, 40);
+  // The files of a are moved to c; as the third source of the run, c would have other permutations. A new source d has
+  // the contents of b, which is read, too.
+  const TokenLoader second({with(source("c", 401, 1, 2), "A"), with(source("b", 401, 1, 1), "B"),
+                            with(source("d", 401, 1, 3), "B"), source("e", 401, 1, 4)});
+  const TokenLoader next = continued(second, begin);
+  EXPECT_THAT(next.next_samples(40), ElementsAre(20, 20, 0, 0));
+  read(next, 40, 40);
+  const TokenLoader alone({source("a", 401, 1, 0)});
+  ASSERT_EQ(read_["c"].size(), 10u);
+  for (std::size_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(read_["c"][i], 4 * alone.sources()[0].order(static_cast<std::int64_t>(20 + i)));
+  }
+  const DataProgress end = progress_at(next, begin, 80);
+  std::vector<std::string> names;
+  for (const SourceProgress& source : end.sources) names.push_back(source.prefix.substr(source.prefix.rfind('/') + 1));
+  EXPECT_THAT(names, ElementsAre("c", "b", "d", "e")) << "no entry under the former name";
+  EXPECT_EQ(end.sources[0].order, 0);
+  // A source that is absent for a stage continues under its new name.
+  const TokenLoader without({with(source("b", 401, 1, 1), "B")});
+  const DataProgress later = progress_at(continued(without, begin), begin, 60);
+  EXPECT_THAT(continued(second, later).next_samples(60), ElementsAre(20, 40, 0, 0));
+}
+
 TEST_F(DataProgressTest, WithoutProgressNothingChanges) {
   const TokenLoader loader({source("a", 401, 3, 0), source("b", 201, 1, 1)});
   const TokenLoader same = continued(loader, {});

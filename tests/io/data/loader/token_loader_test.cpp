@@ -234,7 +234,7 @@ TEST_F(TokenLoaderTest, AMixtureTakesEachSourceInItsOwnOrder) {
   std::vector<std::vector<std::int32_t>> firsts(3);
   for (std::int64_t i = 0; i < 60; ++i) {
     const auto [number, index] = blend.at(i);
-    const auto& [samples, order, weight, begin] = loader.sources()[number];
+    const auto& [samples, order, weight, begin, fingerprint] = loader.sources()[number];
     const Read read(loader, i, 4);
     EXPECT_EQ(read.inputs.front(), 4 * order(index));
     firsts[number].push_back(read.inputs.front());

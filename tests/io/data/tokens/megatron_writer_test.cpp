@@ -57,6 +57,30 @@ TEST_F(MegatronWriterTest, AnUnfinishedWriterLeavesOldFilesAndNothingElse) {
   EXPECT_EQ(std::distance(begin(files), end(files)), 2);
 }
 
+TEST_F(MegatronWriterTest, ACompletedWriterLeavesOldFilesAndCanBeResumed) {
+  {
+    MegatronWriter old(prefix(), 100);
+    old.add_document(std::vector<std::int32_t>{1});
+    old.finish();
+  }
+  MegatronWriter::Progress saved;
+  {
+    MegatronWriter writer(prefix(), 100);
+    writer.add_document(std::vector<std::int32_t>{7, 8});
+    saved = writer.save();
+    writer.complete(TokenMeta{.documents = 1, .tokens = 2});
+    EXPECT_EQ(all_tokens(*open_tokens(prefix())), std::vector<std::int32_t>{1});
+  }
+  EXPECT_EQ(all_tokens(*open_tokens(prefix())), std::vector<std::int32_t>{1});
+  EXPECT_FALSE(std::filesystem::exists(prefix() + ".json"));
+  ASSERT_TRUE(MegatronWriter::can_resume(prefix(), 100, saved));
+  MegatronWriter resumed(prefix(), 100, saved);
+  resumed.add_document(std::vector<std::int32_t>{9});
+  resumed.finish(TokenMeta{.documents = 2, .tokens = 3});
+  EXPECT_EQ(all_tokens(*open_tokens(prefix())), (std::vector<std::int32_t>{7, 8, 9}));
+  EXPECT_TRUE(std::filesystem::exists(prefix() + ".json"));
+}
+
 TEST_F(MegatronWriterTest, TwoWritersOfOnePrefixAreRefused) {
   MegatronWriter first(prefix(), 10);
   expect_failure([&] { MegatronWriter second(prefix(), 10); }, "another process is writing it");

@@ -169,7 +169,9 @@ class TokensInMemory : public TokenSource {
   std::int64_t tokens() const override { return std::ssize(values_); }
   std::int64_t documents() const override { return std::ssize(begins_) - 1; }
   std::int64_t document_begin(std::int64_t d) const override { return begins_.at(static_cast<std::size_t>(d)); }
-  std::vector<std::int64_t> document_begins() const override { return begins_; }
+  void for_document_begins(const std::function<void(std::span<const std::int64_t>)>& each) const override {
+    each(begins_);
+  }
   const std::string& path() const override { return prefix(); }
 
  private:

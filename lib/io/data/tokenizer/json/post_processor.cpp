@@ -16,37 +16,47 @@ namespace {
 /// The usual names of the end-of-text token.
 constexpr std::array usual_ends{"<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>", "<eos>", "[SEP]"};
 
-/// Returns the token that a post-processor adds at the end of a text; nothing if it adds none.
-std::optional<std::string> closing_token(const nlohmann::json& json) {
-  if (json.is_null()) return std::nullopt;
+/// The tokens that a post-processor adds at the beginning and at the end of a text; nothing if it adds none there.
+struct AddedAround {
+  std::optional<std::string> first, last;
+};
+
+AddedAround added_around(const nlohmann::json& json) {
+  if (json.is_null()) return {};
   const std::string type = json.at("type");
-  if (type == "ByteLevel") return std::nullopt;  // it only changes offsets
-  if (type == "BertProcessing" || type == "RobertaProcessing") return json.at("sep").at(0).get<std::string>();
+  if (type == "ByteLevel") return {};  // it only changes offsets
+  if (type == "BertProcessing" || type == "RobertaProcessing") {
+    return {json.at("cls").at(0).get<std::string>(), json.at("sep").at(0).get<std::string>()};
+  }
+  AddedAround added;
   if (type == "Sequence") {
-    std::optional<std::string> last;
-    for (const nlohmann::json& one : json.at("processors")) {
-      if (std::optional<std::string> token = closing_token(one)) last = std::move(token);
+    for (const nlohmann::json& one : json.at("processors")) {  // each adds its tokens around those of the previous one
+      AddedAround outer = added_around(one);
+      if (outer.first) added.first = std::move(outer.first);
+      if (outer.last) added.last = std::move(outer.last);
     }
-    return last;
+    return added;
   }
   require_input(type == "TemplateProcessing", "the post_processor {} is not supported", excerpt(type));
-  std::optional<std::string> last;
-  for (const nlohmann::json& item : json.at("single")) {
-    if (item.contains("SpecialToken")) {
-      last = item.at("SpecialToken").at("id").get<std::string>();
-    } else {
-      last.reset();
-    }
-  }
-  return last;
+  const nlohmann::json& items = json.at("single");
+  const auto token_of = [](const nlohmann::json& item) -> std::optional<std::string> {
+    if (!item.contains("SpecialToken")) return std::nullopt;
+    return item.at("SpecialToken").at("id").get<std::string>();
+  };
+  if (items.empty()) return {};
+  return {token_of(items.front()), token_of(items.back())};
 }
 
 }  // namespace
 
-std::int32_t end_of_text(const nlohmann::json& post_processor,
-                         const std::function<std::optional<std::int32_t>(std::string_view token)>& id_of) {
+std::optional<std::int32_t> begin_of_text(const nlohmann::json& post_processor, const TokenIds& id_of) {
+  const std::optional<std::string> opening = added_around(post_processor).first;
+  return opening ? id_of(*opening) : std::nullopt;
+}
+
+std::int32_t end_of_text(const nlohmann::json& post_processor, const TokenIds& id_of) {
   std::optional<std::int32_t> found;
-  if (const std::optional<std::string> closing = closing_token(post_processor)) found = id_of(*closing);
+  if (const std::optional<std::string> closing = added_around(post_processor).last) found = id_of(*closing);
   for (std::size_t i = 0; !found && i < usual_ends.size(); ++i) found = id_of(usual_ends[i]);
   require_input(found.has_value(),
                 "no end-of-text token: its post_processor adds none, and the vocabulary has none of {}", [] {

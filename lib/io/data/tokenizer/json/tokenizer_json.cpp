@@ -74,6 +74,7 @@ struct TokenizerJson::Implementation {
   std::vector<std::string> texts;  // the text of each id, the input of decoders
   std::vector<bool> absent;        // ids without a token
   std::vector<bool> skipped;       // ids that decoding leaves out by default: without a token, or special
+  std::optional<std::int32_t> begin;
   std::int32_t end = -1;
   // a token contains a letter followed by a space; a newline followed by a visible character
   bool spans_words = false, spans_lines = false;
@@ -88,7 +89,9 @@ struct TokenizerJson::Implementation {
     require_input(model->vocabulary().size() > 0, "the model has no tokens");
     read_texts();
     find_spanning_tokens();
-    end = end_of_text(member(json, "post_processor"), [this](std::string_view token) { return id_of(token); });
+    const TokenIds ids = [this](std::string_view token) { return id_of(token); };
+    begin = begin_of_text(member(json, "post_processor"), ids);
+    end = end_of_text(member(json, "post_processor"), ids);
   }
 
   /// Rejects the members that `tokenizers` rejects. `truncation` and `padding` are ignored: documents are encoded
@@ -262,6 +265,7 @@ TokenizerJson::TokenizerJson(TokenizerJson&&) noexcept = default;
 
 std::int64_t TokenizerJson::vocab() const { return std::ssize(implementation_->texts); }
 std::int32_t TokenizerJson::end_of_document() const { return implementation_->end; }
+std::optional<std::int32_t> TokenizerJson::begin_of_document() const { return implementation_->begin; }
 
 void TokenizerJson::encode(std::string_view text, TextPart, WordCache* words, std::vector<std::int32_t>& ids) const {
   if (is_utf8(text)) {

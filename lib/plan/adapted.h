@@ -1,0 +1,20 @@
+#pragma once
+
+#include <span>
+
+#include "plan/units.h"
+
+namespace lyceum {
+
+/// Bytes that a rank holds temporarily for adapted units (ParameterUnit::Role), beside their stored values: at most
+/// those of one layer at a time.
+struct AdaptedMemory {
+  double values = 0;     // maximum of effective values, except those that are formed where ZeRO 3 gathered the others
+  double gradients = 0;  // maximum of gradients
+  /// These bytes while backward is in the rank's last two layers, when the most activations are kept.
+  double early_values = 0, early_gradients = 0;
+};
+/// Returns these bytes for the units of a rank.
+AdaptedMemory adapted_memory(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units);
+
+}  // namespace lyceum
