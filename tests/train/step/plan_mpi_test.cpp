@@ -403,9 +403,9 @@ void expect_as_planned(Config config) {
   TinyTraining training(config, test_world());
   resolve(config, world);
   const MemoryUse before = memory_of(training.setup().stream).use();
-  training.run(0, 1);
+  training.run_steps_only(0, 1);
   const Counted first = counted_by(training);
-  const MemoryUse use = training.run(1, 1).back().memory;
+  const MemoryUse use = training.run_steps_only(1, 1).back().memory;
   const Counted after = counted_by(training);
   const RankPlan planned = plan_rank(plan_input(config, world), rank);
   const std::string what = name_of(config, world) + ", rank " + std::to_string(rank);
@@ -623,9 +623,9 @@ TEST(Plan, KnowsLayersWithDifferentNumbersOfExperts) {
     TinyTraining training(config, test_world());
     resolve(config, world);
     const MemoryUse before = memory_of(training.setup().stream).use();
-    training.run(0, 1);
+    training.run_steps_only(0, 1);
     const Counted first = counted_by(training);
-    const MemoryUse use = training.run(1, 1).back().memory;
+    const MemoryUse use = training.run_steps_only(1, 1).back().memory;
     const Counted second = counted_by(training);
     const RankPlan planned = plan_rank(plan_input(config, world), rank);
     const std::string what = name_of(config, world) + ", rank " + std::to_string(rank);
