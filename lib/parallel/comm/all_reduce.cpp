@@ -8,6 +8,7 @@
 
 #include "parallel/comm/level_reduce.h"
 #include "parallel/comm/tree.h"
+#include "parallel/comm/tree_reduce.h"
 
 namespace lyceum {
 namespace {
@@ -16,13 +17,13 @@ namespace {
 constexpr std::int64_t chunk_bytes = std::int64_t{1} << 20;
 /// Up to this size (bytes of all ranks together), whole vectors are exchanged in one step instead of slices in two.
 constexpr std::int64_t whole_bytes = std::int64_t{64} << 10;
-/// Maximum size (bytes of all ranks together) of values that are sent along a tree.
-constexpr std::int64_t tree_bytes = std::int64_t{1} << 20;
+/// Maximum size (bytes of one rank) of values that are sent along a tree.
+constexpr std::int64_t tree_bytes = std::int64_t{64} << 10;
 
 enum class Algorithm { tree, whole, chunks };
 
 Algorithm algorithm_for(int ranks, std::int64_t bytes) {
-  if (large_group(ranks)) return bytes * ranks <= tree_bytes ? Algorithm::tree : Algorithm::chunks;
+  if (large_group(ranks)) return bytes <= tree_bytes ? Algorithm::tree : Algorithm::chunks;
   return bytes * ranks <= whole_bytes ? Algorithm::whole : Algorithm::chunks;
 }
 
@@ -166,18 +167,11 @@ void ChunkedReduce::send_sums(Range chunk, const ReductionLevel& level) {
 
 std::unique_ptr<Messages> start_all_reduce(std::shared_ptr<Communicator> communicator, const Operation& operation,
                                            const ReducedValues& values, Reduction reduction) {
-  const std::int64_t bytes = values.bytes();
-  const Algorithm algorithm = algorithm_for(communicator->size(), bytes);
-  if (algorithm == Algorithm::tree) {
-    const auto reduce = [=](std::span<const std::byte> collected) {
-      std::vector<const std::byte*> sources;
-      for (std::int64_t at = 0; at < std::ssize(collected); at += bytes) sources.push_back(collected.data() + at);
-      reduce_by_levels(sources, static_cast<std::byte*>(values.data), values.size, values.type, reduction);
-    };
-    const std::span result(static_cast<std::byte*>(values.data), static_cast<std::size_t>(bytes));
-    return std::make_unique<TreeExchange>(std::move(communicator), operation, result, result, reduce);
-  }
+  const Algorithm algorithm = algorithm_for(communicator->size(), values.bytes());
   const int tag = communicator->next_reduce_tag();
+  if (algorithm == Algorithm::tree) {
+    return std::make_unique<TreeReduce>(std::move(communicator), operation, values, reduction, tag);
+  }
   if (algorithm == Algorithm::whole) {
     return std::make_unique<WholeReduce>(std::move(communicator), operation, values, reduction, tag);
   }
@@ -188,7 +182,7 @@ std::int64_t messages_of_all_reduce(int rank, int ranks, std::int64_t size, DTyp
   const auto width = static_cast<std::int64_t>(size_of(type));
   if (ranks == 1 || size == 0) return 0;
   const Algorithm algorithm = algorithm_for(ranks, size * width);
-  if (algorithm == Algorithm::tree) return messages_of_tree(rank, ranks);
+  if (algorithm == Algorithm::tree) return messages_of_tree_reduce(rank, ranks);
   if (algorithm == Algorithm::whole) return ranks - 1;
   const std::vector<ReductionLevel> levels = reduction_levels(rank, ranks);
   const auto of_chunk = [&](std::int64_t count) {

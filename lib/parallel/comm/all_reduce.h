@@ -20,9 +20,10 @@ struct ReducedValues {
 /// ended (Pending::State::keep()). Terms are added in the order of ReductionLevel for every size, so the bits are the
 /// same on every rank and in every run. There are three algorithms:
 ///
-/// 1. In a large_group(), if the values of all ranks together have at most 1 MiB: they are collected along a tree and
-///   reduced at its root, and the result is distributed along the tree.
-/// 2. Otherwise, if the values of all ranks together have at most 64 KiB: each rank sends its values to all others and
+/// 1. In a large_group(), if the values have at most 64 KiB: whole vectors are summed and distributed along a tree, see
+///   TreeReduce.
+/// 2. In smaller groups, if the values of all ranks together have at most 64 KiB: each rank sends its values to all
+/// others and
 ///   reduces the received ones.
 /// 3. Otherwise the values are processed in chunks of 1 MiB, each divided into one slice per rank. Level by level
 ///   (ReductionLevel), ranks exchange partial sums until each has the sum of its slice. In the reverse order of levels

@@ -57,7 +57,7 @@ float sum_of_blocks(int first, std::span<const int> radices, const X& x) {
 }
 
 TEST_F(LargeGroups, AllReduceGivesTheBitsOfTheSumInTheOrderOfLevels) {
-  // Vectors of up to 16384 floats (1 MiB for 16 ranks together) are sent along a tree, longer ones in chunks of 262144.
+  // Vectors of up to 16384 floats (64 KiB) are sent along a tree, longer ones in chunks of 262144.
   for (const std::size_t count : {1U, 3U, 1000U, 16384U, 16385U, 600011U}) {
     for_groups([&](const ProcessGroup& group) {
       const std::vector<int> radices = radices_of(group.size());

@@ -131,6 +131,9 @@ TEST(ReductionLevels, MessagesPerRankGrowWithTheLogarithmOfTheRanks) {
     EXPECT_LE(most(ranks, [&](int rank) { return messages_of_all_reduce(rank, ranks, size / 64, DType::f32); }),
               2 * of_levels)
         << "values of less than a chunk";
+    EXPECT_LE(most(ranks, [&](int rank) { return messages_of_all_reduce(rank, ranks, size / 128, DType::f32); }),
+              of_levels)
+        << "along a tree";
     EXPECT_LE(most(ranks, [&](int rank) { return messages_of_reduce_scatter(rank, extents, DType::f32); }),
               8 * of_levels);
     EXPECT_LE(most(ranks, [&](int rank) { return messages_of_all_gather(rank, extents); }), 2 * doublings);
