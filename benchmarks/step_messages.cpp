@@ -24,10 +24,10 @@ using namespace lyceum;
 
 namespace {
 
-constexpr std::int64_t vocab = 4096, seq_len = 16, tokens = 100'000;
+constexpr std::int64_t vocab = 4096, tokens = 100'000;
 
-/// A model with 64 experts in each of 4 layers, whose routing counts exceed 1 MiB of all ranks together from 64 ranks
-/// on. With tensor ranks, it has a head for each.
+/// Returns a model with 64 experts in each of 4 layers, the same for every number of ranks of an axis. Each data rank
+/// has one sequence. For tensor ranks, of which there may be 1024, the model has 1024 heads and the batch one sequence.
 Config model_for(const std::string& axis, int ranks) {
   Config config;
   config.run.threads = 1;
@@ -39,14 +39,14 @@ Config model_for(const std::string& axis, int ranks) {
   config.moe.experts = 64;
   config.moe.top_k = 8;
   config.moe.expert_hidden = 64;
-  config.batch = {.global = ranks, .micro = 1, .seq_len = seq_len};
+  config.batch = {.global = ranks, .micro = 1, .seq_len = 16};
   if (axis == "tensor") {
     config.parallel.tensor = ranks;
     config.parallel.sequence = true;
-    config.model.heads = std::max(ranks, 4);
-    config.model.hidden = 16 * config.model.heads;
-    config.model.ffn_hidden = config.moe.expert_hidden = config.model.hidden;
-    config.batch = {.global = 2, .micro = 1, .seq_len = std::max<std::int64_t>(seq_len, ranks)};
+    config.model.heads = 1024;
+    config.model.head_dim = 4;
+    config.model.ffn_hidden = 1024;
+    config.batch = {.global = 1, .micro = 1, .seq_len = 1024};
   }
   return config;
 }
@@ -97,14 +97,17 @@ Messages count(const Config& model, const std::string& prefix, int ranks) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::map<std::string, std::string> given{
-      {"--axis", "data"}, {"--ranks", "2,4,8,16,32,64,128,256,512,1024,2048,4096"}, {"--json", ""}};
+  std::map<std::string, std::string> given{{"--axis", "data"}, {"--ranks", ""}, {"--json", ""}};
   for (int i = 1; i < argc; i += 2) {
     if (!given.contains(argv[i]) || i + 1 == argc) {
       fmt::print(stderr, "usage: bench_step_messages [--axis data|tensor] [--ranks 2,4,8,…] [--json FILE]\n");
       return 2;
     }
     given[argv[i]] = argv[i + 1];
+  }
+  if (given["--ranks"].empty()) {
+    given["--ranks"] = "2,4,8,16,32,64,128,256,512,1024";
+    if (given["--axis"] == "data") given["--ranks"] += ",2048,4096";
   }
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "lyceum-step-messages";
   std::filesystem::create_directories(folder);

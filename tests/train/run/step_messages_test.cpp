@@ -41,7 +41,7 @@ TEST(StepMessages, OfDataRanksGrowWithTheLogarithmOfTheirNumber) {
     expect_logarithmic_growth([&](int ranks) {
       Config config = tiny_config();
       config.batch.global = ranks;
-      config.moe.experts = 40;  // routing counts of all ranks together are more than 1 MiB
+      config.moe.experts = 40;  // their loads have more than 1 MiB on all ranks together
       config.moe.expert_sizes.clear();
       config.parallel.zero = zero;
       return config;
@@ -55,14 +55,15 @@ TEST(StepMessages, OfTensorRanksGrowWithTheLogarithmOfTheirNumber) {
       Config config = tiny_config();
       config.parallel.tensor = ranks;
       config.parallel.sequence = sequence;
-      config.model.heads = config.model.kv_heads = ranks;
+      // A model for 1024 ranks: one that grows with the ranks would also send more chunks of gradients.
+      config.model.heads = config.model.kv_heads = 1024;
       config.model.head_dim = 2;
-      config.model.hidden = 2 * ranks;
-      config.model.ffn_hidden = ranks;
-      config.model.vocab = 2 * ranks;
+      config.model.hidden = 16;
+      config.model.ffn_hidden = 1024;
+      config.model.vocab = 2048;
       config.moe.experts = 4;
       config.moe.expert_sizes.clear();
-      config.moe.expert_hidden = ranks;
+      config.moe.expert_hidden = 8;
       config.batch = {.global = 1, .micro = 1, .seq_len = 16};
       return config;
     });
