@@ -120,7 +120,7 @@ def grouped(steps: dict) -> str:
 
 def text_of(results: dict, file: Path) -> str:
     steps = {step["name"]: step for step in results["steps"]}
-    place = f"; all results are in `{file.relative_to(ROOT)}`" if file.is_relative_to(ROOT) else ""
+    place = f"; all results are in `{file.relative_to(ROOT)}`" if file.is_relative_to(ROOT / "benchmarks") else ""
     head = f"{results['device']}, driver {results['driver']}, {results['date'][:10]}, commit `{results['commit']}`{place}.\n"
     return "\n".join(part for part in (head, training(steps), pytorch(steps), grouped(steps), checks(results, steps)) if part)
 

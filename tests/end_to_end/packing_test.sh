@@ -2,6 +2,7 @@
 # Usage: packing_test.sh LYCEUM SOURCE_DIR. The index of packed samples is in one file for all ranks and runs, in the cache if the
 # folder of the token files cannot be written; runs have the same losses wherever it is. Merged token files.
 . "$(dirname "$0")/lib.sh" "$@"
+export LYCEUM_CACHE=$work/own-cache  # which holds nothing of other tests
 make_data
 cd "$work"
 python3 - <<'END'

@@ -170,9 +170,9 @@ __device__ ThreadSums skip_elements(const UpdatedTensor<T, states, S>& tensor, s
   return sums;
 }
 
-/// Adds the sums of all threads of a thread block, in the order of join_block(), with one barrier for all four. The
-/// returned sums are those of the block in thread 0, and of no use in the others. Calls alternate between two buffers:
-/// the barrier of a call comes after thread 0 has read the buffer of the call before, which the next call overwrites.
+/// Adds the sums of all threads of a thread block, in the order of join_block(), with one barrier for all four. Only
+/// thread 0 gets the sums of the block. Calls alternate between two buffers: when a call overwrites the buffer of the
+/// call before the last, all threads have passed the barrier of the last call, which thread 0 reached after reading.
 class BlockSums {
  public:
   __device__ ThreadSums join(const ThreadSums& own) {

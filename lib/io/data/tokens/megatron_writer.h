@@ -12,8 +12,8 @@
 namespace lyceum {
 
 /// Writes the token files PREFIX.bin and PREFIX.idx, PREFIX.mask if a document has a mask, and their description
-/// PREFIX.json. Tokens are u16 if the vocabulary fits, else i32. The files have temporary names until they
-/// are published. The use of memory does not grow with the files.
+/// PREFIX.json. Tokens are u16 if the vocabulary fits, else i32. The files have temporary names until they are
+/// published. The use of memory does not grow with the files.
 class MegatronWriter {
  public:
   /// The amount of data that was written, and whether (`masked`) a document had a mask.

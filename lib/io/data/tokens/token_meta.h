@@ -26,7 +26,7 @@ std::string meta_path(const std::string& prefix);
 std::optional<TokenMeta> read_token_meta(const std::string& prefix);
 /// Returns the contents of PREFIX.json.
 std::string token_meta_text(const TokenMeta& meta);
-/// Writes PREFIX.json, replacing an existing one. MegatronWriter::finish() also writes it.
+/// Writes PREFIX.json, replacing an existing one, for files that MegatronWriter did not describe.
 void write_token_meta(const std::string& prefix, const TokenMeta& meta);
 
 }  // namespace lyceum
