@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "parallel/comm/carrier.h"
@@ -10,10 +12,33 @@
 
 namespace lyceum {
 
-/// A reduce-scatter of sums over MPI, in rounds of a bounded size. In each round, ranks exchange partial sums level by
-/// level (ReductionLevel) until each has the sums of its part. The sums have the bits that all_reduce would
-/// produce. The scratch memory is less than that of three rounds. A rank sends up to Σ (f_l − 1) messages per round,
-/// where f_l are the radices of the levels: one to every other rank of up to 8, about 1.5 · log2(ranks) for more.
+/// The sizes of the rounds of a reduce-scatter. They depend on the sizes of the parts alone, so every rank has the same.
+///
+/// In groups of one level (ReductionLevel), a round contains the same share of each part, 1 MiB of all ranks together.
+/// In other groups, a round contains the same number of elements of each unfinished part, or the rest of it, so that
+/// their sum is 1 MiB. Parts of different sizes so take as many rounds as equal ones with the same sum. If a radix is
+/// larger than 4, a part contributes at most so much that no rank receives more than 4 MiB at that level.
+class RoundSizes {
+ public:
+  /// `extents`: the elements of each rank's part. `width`: bytes per element.
+  RoundSizes(std::span<const std::int64_t> extents, std::int64_t width);
+  /// Returns the maximum number of elements of a part in the round that begins with element `begin` of every part.
+  std::int64_t most(std::int64_t begin) const;
+  /// Returns the number of elements of the longest part.
+  std::int64_t longest() const { return ascending_.back(); }
+
+ private:
+  std::vector<std::int64_t> ascending_;  // the sizes of the parts
+  std::int64_t even_;                    // elements of each of as many equal parts in a round
+  std::int64_t largest_;                 // bound of most()
+  std::int64_t round_;                   // elements of all parts together in a round
+};
+
+/// A reduce-scatter of sums over MPI, in rounds of a bounded size (RoundSizes). In each round, ranks exchange partial
+/// sums level by level (ReductionLevel) until each has the sums of its part. The sums have the bits that all_reduce
+/// would produce. The scratch memory is less than that of three rounds for parts of equal size; for others it is up to
+/// six rounds, or eleven for bf16, whose partial sums are f32. A rank sends up to Σ (f_l − 1) messages per round, where
+/// f_l are the radices of the levels: one to every other rank of up to 8, about 1.5 · log2(ranks) for more.
 class ReduceScatter final : public Messages {
  public:
   /// Starts the operation. `parts.own` becomes the sum of this rank's part; it may be the memory of that part in
@@ -30,10 +55,10 @@ class ReduceScatter final : public Messages {
   LevelReduce reduce_;
   std::vector<int> rank_of_slice_;
   std::vector<std::byte*> begin_;  // of each rank's part
-  std::int64_t most_;              // maximum number of elements of a part in one round
-  std::int64_t longest_;           // elements of the longest part
-  std::int64_t first_ = 0;         // first element of the current round, in every part
-  std::size_t level_ = 0;          // of the current round
+  RoundSizes sizes_;
+  std::int64_t first_ = 0;  // first element of the current round, in every part
+  std::int64_t most_ = 0;   // maximum number of elements of a part in the current round
+  std::size_t level_ = 0;   // of the current round
   std::vector<std::byte> packed_;  // with several levels: the parts of the round, in the order of slices
 };
 

@@ -141,5 +141,42 @@ TEST(ReductionLevels, MessagesPerRankGrowWithTheLogarithmOfTheRanks) {
   }
 }
 
+TEST(ReductionLevels, MessagesOfAReduceScatterDoNotDependOnHowItsPartsAreDivided) {
+  constexpr std::int64_t size = std::int64_t{4} << 20;  // f32 values of 16 rounds
+  for (const int ranks : {16, 64, 1024}) {
+    const auto count = static_cast<std::size_t>(ranks);
+    const auto most_for = [&](const std::vector<std::int64_t>& extents) {
+      return most(ranks, [&](int rank) { return messages_of_reduce_scatter(rank, extents, DType::f32); });
+    };
+    std::vector<std::int64_t> one(count, 0), one_longer(count, size / 2 / ranks), every_fourth(count, 0);
+    one[count / 3] = size;
+    one_longer[count / 3] += size / 2;
+    for (std::size_t rank = 0; rank < count; rank += 4) every_fourth[rank] = 4 * size / ranks;
+    const std::int64_t equal = most_for(std::vector<std::int64_t>(count, size / ranks));
+    EXPECT_LE(most_for(one), equal);
+    EXPECT_LE(most_for(one_longer), equal + equal / 16) << "one more round";
+    EXPECT_LE(most_for(every_fourth), equal);
+  }
+}
+
+TEST(ReductionLevels, RoundsOfAReduceScatterHaveABoundedSize) {
+  for (const int ranks : {2, 8, 11, 12, 16, 86, 4096}) {
+    std::vector<std::int64_t> extents(static_cast<std::size_t>(ranks), 1000);
+    extents[1] = 20'000'000;
+    extents.back() = 3'000'000;
+    const RoundSizes sizes(extents, 4);
+    ASSERT_EQ(sizes.longest(), extents[1]);
+    std::int64_t first = 0;
+    while (first < sizes.longest()) {
+      const std::int64_t most = sizes.most(first);
+      ASSERT_GT(most, 0);
+      std::int64_t round = 0;
+      for (const std::int64_t extent : extents) round += std::clamp<std::int64_t>(extent - first, 0, most);
+      ASSERT_LE(round, (1 << 20) / 4) << ranks;
+      first += most;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lyceum

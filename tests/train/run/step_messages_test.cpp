@@ -23,16 +23,16 @@ std::int64_t most_messages(Config config, int ranks) {
   return most;
 }
 
-/// Expects that four times as many ranks add nearly the same number of messages each time, from 16 to 1024 ranks.
+/// Expects that each factor of four, from 16 to 1024 ranks, adds at most half of the messages of 16 ranks, which are two
+/// such factors. Messages between all pairs of ranks would add three times the messages of 16 ranks at the first.
 template <class ConfigFor>
 void expect_logarithmic_growth(const ConfigFor& config_for) {
   std::vector<std::int64_t> most;
   for (const int ranks : {16, 64, 256, 1024}) most.push_back(most_messages(config_for(ranks), ranks));
   const auto text = testing::PrintToString(most);
-  EXPECT_LE(most[1], 2 * most[0]) << text;
-  for (std::size_t i = 2; i < most.size(); ++i) {
+  for (std::size_t i = 1; i < most.size(); ++i) {
     EXPECT_GT(most[i], most[i - 1]) << text;
-    EXPECT_LE(most[i] - most[i - 1], most[0]) << text;  // the number of ranks grows by much more than that of 16 ranks
+    EXPECT_LE(most[i] - most[i - 1], most[0] / 2) << text;
   }
 }
 
@@ -63,7 +63,7 @@ TEST(StepMessages, OfTensorRanksGrowWithTheLogarithmOfTheirNumber) {
       config.model.vocab = 2048;
       config.moe.experts = 4;
       config.moe.expert_sizes.clear();
-      config.moe.expert_hidden = 8;
+      config.moe.expert_hidden = 1024;
       config.batch = {.global = 1, .micro = 1, .seq_len = 16};
       return config;
     });
