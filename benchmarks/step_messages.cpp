@@ -1,7 +1,6 @@
 // Counts the MPI messages that ranks send in a training step, from rehearsals: no rank runs, and nothing is measured.
 //   bench_step_messages [--axis data|tensor] [--ranks 2,4,8,…] [--json FILE]
-// All ranks of up to 256 are rehearsed, of more ranks the first 32, the last one and about 128 others at equal
-// distances. Messages that MPI sends by itself, for barriers, say, are not counted; start_messages.py measures all.
+// Messages that MPI sends by itself, for barriers, say, are not counted; start_messages.py measures all.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -27,7 +26,7 @@ namespace {
 constexpr std::int64_t vocab = 4096, tokens = 100'000;
 
 /// Returns a model with 64 experts in each of 4 layers, the same for every number of ranks of an axis. Each data rank
-/// has one sequence. For tensor ranks, of which there may be 1024, the model has 1024 heads and the batch one sequence.
+/// has one sequence. For tensor ranks, of which there may be 4096, the model has 4096 heads and the batch one sequence.
 Config model_for(const std::string& axis, int ranks) {
   Config config;
   config.run.threads = 1;
@@ -43,10 +42,10 @@ Config model_for(const std::string& axis, int ranks) {
   if (axis == "tensor") {
     config.parallel.tensor = ranks;
     config.parallel.sequence = true;
-    config.model.heads = 1024;
-    config.model.head_dim = 4;
-    config.model.ffn_hidden = 1024;
-    config.batch = {.global = 1, .micro = 1, .seq_len = 1024};
+    config.model.heads = 4096;
+    config.model.head_dim = 2;
+    config.model.ffn_hidden = 4096;
+    config.batch = {.global = 1, .micro = 1, .seq_len = 4096};
   }
   return config;
 }
@@ -60,15 +59,6 @@ std::string write_tokens(const std::filesystem::path& directory) {
   writer.add_document(document);
   writer.finish();
   return prefix;
-}
-
-std::vector<int> rehearsed_ranks(int ranks) {
-  std::vector<int> all;
-  const int stride = ranks <= 256 ? 1 : ranks / 128;
-  for (int rank = 0; rank < ranks; ++rank) {
-    if (rank < 32 || rank % stride == 0 || rank == ranks - 1) all.push_back(rank);
-  }
-  return all;
 }
 
 struct Messages {
@@ -85,10 +75,9 @@ Messages count(const Config& model, const std::string& prefix, int ranks) {
   const TokenLoader loader(open_tokens(prefix), SampleOrder(SampleOrder::Kind::sequential, 1, 0, samples),
                            config.batch.seq_len);
   Messages messages;
-  const std::vector<int> sample = rehearsed_ranks(ranks);
-  for (const int rank : sample) {
+  for (int rank = 0; rank < ranks; ++rank) {
     const std::int64_t sent = rehearse_step(config, loader, rank, ranks).messages;
-    messages.mean += static_cast<double>(sent) / static_cast<double>(sample.size());
+    messages.mean += static_cast<double>(sent) / ranks;
     if (sent > messages.most) messages = {.mean = messages.mean, .most = sent, .busiest = rank};
   }
   return messages;
@@ -97,17 +86,14 @@ Messages count(const Config& model, const std::string& prefix, int ranks) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::map<std::string, std::string> given{{"--axis", "data"}, {"--ranks", ""}, {"--json", ""}};
+  std::map<std::string, std::string> given{
+      {"--axis", "data"}, {"--ranks", "2,4,8,16,32,64,128,256,512,1024,2048,4096"}, {"--json", ""}};
   for (int i = 1; i < argc; i += 2) {
     if (!given.contains(argv[i]) || i + 1 == argc) {
       fmt::print(stderr, "usage: bench_step_messages [--axis data|tensor] [--ranks 2,4,8,…] [--json FILE]\n");
       return 2;
     }
     given[argv[i]] = argv[i + 1];
-  }
-  if (given["--ranks"].empty()) {
-    given["--ranks"] = "2,4,8,16,32,64,128,256,512,1024";
-    if (given["--axis"] == "data") given["--ranks"] += ",2048,4096";
   }
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "lyceum-step-messages";
   std::filesystem::create_directories(folder);

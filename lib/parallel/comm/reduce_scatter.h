@@ -12,7 +12,8 @@
 
 namespace lyceum {
 
-/// The sizes of the rounds of a reduce-scatter. They depend on the sizes of the parts alone, so every rank has the same.
+/// The sizes of the rounds of a reduce-scatter. They depend on the sizes of the parts alone, so every rank has the
+/// same.
 ///
 /// In groups of one level (ReductionLevel), a round contains the same share of each part, 1 MiB of all ranks together.
 /// In other groups, a round contains the same number of elements of each unfinished part, or the rest of it, so that
@@ -56,9 +57,9 @@ class ReduceScatter final : public Messages {
   std::vector<int> rank_of_slice_;
   std::vector<std::byte*> begin_;  // of each rank's part
   RoundSizes sizes_;
-  std::int64_t first_ = 0;  // first element of the current round, in every part
-  std::int64_t most_ = 0;   // maximum number of elements of a part in the current round
-  std::size_t level_ = 0;   // of the current round
+  std::int64_t first_ = 0;         // first element of the current round, in every part
+  std::int64_t most_ = 0;          // maximum number of elements of a part in the current round
+  std::size_t level_ = 0;          // of the current round
   std::vector<std::byte> packed_;  // with several levels: the parts of the round, in the order of slices
 };
 

@@ -23,8 +23,8 @@ std::int64_t most_messages(Config config, int ranks) {
   return most;
 }
 
-/// Expects that each factor of four, from 16 to 1024 ranks, adds at most half of the messages of 16 ranks, which are two
-/// such factors. Messages between all pairs of ranks would add three times the messages of 16 ranks at the first.
+/// Expects that each factor of four, from 16 to 1024 ranks, adds at most half of the messages of 16 ranks, which are
+/// two such factors. Messages between all pairs of ranks would add three times the messages of 16 ranks at the first.
 template <class ConfigFor>
 void expect_logarithmic_growth(const ConfigFor& config_for) {
   std::vector<std::int64_t> most;
