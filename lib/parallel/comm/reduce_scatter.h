@@ -15,10 +15,11 @@ namespace lyceum {
 /// The sizes of the rounds of a reduce-scatter. They depend on the sizes of the parts alone, so every rank has the
 /// same.
 ///
-/// In groups of one level (ReductionLevel), a round contains the same share of each part, 1 MiB of all ranks together.
-/// In other groups, a round contains the same number of elements of each unfinished part, or the rest of it, so that
-/// their sum is 1 MiB. Parts of different sizes so take as many rounds as equal ones with the same sum. If a radix is
-/// larger than 4, a part contributes at most so much that no rank receives more than 4 MiB at that level.
+/// In groups of one level (ReductionLevel), a round contains up to 1 MiB divided by the number of ranks of each part.
+/// In other groups it contains 1 MiB of all unfinished parts together: the same number of elements of each, or the rest
+/// of a shorter one. So parts of different sizes take as many rounds as equal ones with the same sum. If a radix is
+/// larger than 4, the elements of a part are also bounded so that no rank receives more than the values of 4 rounds at
+/// that level.
 class RoundSizes {
  public:
   /// `extents`: the elements of each rank's part. `width`: bytes per element.
