@@ -113,6 +113,7 @@ const std::string& ProcessGroup::name() const { return implementation_->communic
 void ProcessGroup::set_timeout(double seconds) const { implementation_->communicator->shared()->timeout = seconds; }
 double ProcessGroup::timeout() const { return implementation_->communicator->timeout(); }
 const ProcessGroup::Traffic& ProcessGroup::traffic() const { return implementation_->traffic; }
+std::int64_t ProcessGroup::sent_messages() const { return implementation_->communicator->shared()->sent_messages; }
 Ledger& ProcessGroup::ledger() const { return implementation_->communicator->shared()->ledger; }
 Turns& ProcessGroup::turns() const { return implementation_->communicator->shared()->turns; }
 

@@ -127,10 +127,11 @@ class ProcessGroup {
 
   /// Blocks until all ranks of the group have called it.
   void barrier(Where where = std::source_location::current()) const;
-  /// Reduces `values` over the ranks, in place. Types: f32, bf16, f64, i32, i64. Over MPI, sums are x_0 + x_1 + … in
-  /// rank order, element by element (bf16: in f32, rounded once), so the bits are the same on every rank and in every
-  /// run, and a NaN of any rank propagates to the result, for max and min too. See Transport for NCCL. The operation
-  /// keeps the tensor's memory alive.
+  /// Reduces `values` over the ranks, in place. Types: f32, bf16, f64, i32, i64. Over MPI, elements are summed in a
+  /// fixed order, in groups of up to 8 ranks x_0 + x_1 + … in rank order, in larger groups in that of ReductionLevel
+  /// (bf16: in f32, rounded once). So the bits are the same on every rank and in every run, and a NaN of any rank
+  /// propagates to the result, for max and min too. See Transport for NCCL. The operation keeps the tensor's memory
+  /// alive.
   Pending all_reduce_async(const Tensor& values, Reduction reduction = Reduction::sum,
                            Where where = std::source_location::current()) const;
   void all_reduce(std::span<float> values, Reduction reduction = Reduction::sum,
@@ -212,6 +213,11 @@ class ProcessGroup {
     std::int64_t all_reduce = 0, reduce_scatter = 0, all_to_all = 0, all_gather = 0, send = 0, broadcast = 0;
   };
   const Traffic& traffic() const;
+  /// Returns the number of MPI messages that this rank has sent in operations of all groups of this world. Not counted
+  /// are the messages that MPI sends by itself, for barriers, broadcasts, all-gathers of numbers in groups of up to 8
+  /// ranks and new groups, checksums, and those of the ledger. A rehearsal counts the messages of the same operations
+  /// if tensors are sent by MPI.
+  std::int64_t sent_messages() const;
   /// Returns the record of this rank's latest operations on all groups of this world.
   Ledger& ledger() const;
   /// Returns the scheduler of two alternating tasks on this rank, shared by all groups of this world.

@@ -25,9 +25,11 @@ StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int
   std::vector<LedgerEntry> operations;
   Ledger& ledger = setup.mesh.world.ledger();
   ledger.listen([&](const LedgerEntry& entry) { operations.push_back(entry); });
+  const std::int64_t sent_before = setup.mesh.world.sent_messages();
   train_step.run(loader, step, 0, config.optim.lr);
   ledger.listen({});
-  return {.operations = std::move(operations), .mesh = std::move(setup.mesh)};
+  const std::int64_t messages = setup.mesh.world.sent_messages() - sent_before;
+  return {.operations = std::move(operations), .messages = messages, .mesh = std::move(setup.mesh)};
 }
 
 namespace {

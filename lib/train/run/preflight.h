@@ -14,6 +14,7 @@ namespace lyceum {
 /// The communication of one rank in one training step.
 struct StepRehearsal {
   std::vector<LedgerEntry> operations;  // on all groups, in the order of the rank's calls
+  std::int64_t messages = 0;            // MPI messages that the rank sends, see ProcessGroup::sent_messages()
   Mesh mesh;                            // the groups of the rank, which counted their traffic
 };
 /// Local. Runs the code of a training step as rank `rank` of `ranks` on a RehearsalStream: without other ranks, without
