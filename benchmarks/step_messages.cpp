@@ -76,7 +76,7 @@ Messages count(const Config& model, const std::string& prefix, int ranks) {
                            config.batch.seq_len);
   Messages messages;
   for (int rank = 0; rank < ranks; ++rank) {
-    const std::int64_t sent = rehearse_step(config, loader, rank, ranks).messages;
+    const std::int64_t sent = messages_of_step(config, loader, rank, ranks);
     messages.mean += static_cast<double>(sent) / ranks;
     if (sent > messages.most) messages = {.mean = messages.mean, .most = sent, .busiest = rank};
   }

@@ -32,8 +32,9 @@ void reduce(ProcessGroup::Implementation& group, std::span<T> values, Reduction 
   const std::int64_t bytes = std::ssize(values) * std::int64_t{sizeof(T)};
   const Operation operation{.name = "all_reduce", .bytes = bytes, .size = bytes, .where = where};
   if (!group.enter(operation, group.traffic.all_reduce)) {
-    return group.rehearse_messages(
-        messages_of_all_reduce(communicator->rank(), communicator->size(), std::ssize(values), dtype_of<T>));
+    return group.rehearse_messages([&] {
+      return messages_of_all_reduce(communicator->rank(), communicator->size(), std::ssize(values), dtype_of<T>);
+    });
   }
   Pending(start_all_reduce(communicator, operation, {values.data(), std::ssize(values), dtype_of<T>}, reduction))
       .wait();
@@ -93,7 +94,7 @@ void ProcessGroup::all_gather(std::span<const std::int64_t> sent, std::span<std:
   const Operation operation{.name = "all_gather", .bytes = bytes, .size = std::int64_t{bytes} * size(), .where = where};
   const bool tree = large_group(communicator->size());
   if (!implementation_->enter(operation, implementation_->traffic.all_gather)) {
-    return implementation_->rehearse_messages(tree ? messages_of_tree(rank(), size()) : 0);
+    return implementation_->rehearse_messages([&] { return tree ? messages_of_tree(rank(), size()) : 0; });
   }
   if (tree) {
     const auto result = std::as_writable_bytes(received);
@@ -119,7 +120,7 @@ JoinedTexts gathered(ProcessGroup::Implementation& group, const std::string& tex
   if (communicator->alone()) return *texts;
   const Operation operation{.name = "gather", .bytes = std::ssize(text), .size = 0, .where = where};
   if (!group.enter(operation, group.traffic.all_gather)) {
-    group.rehearse_messages(communicator->rank() == root ? 0 : TextGather::messages);
+    group.rehearse_messages([&] { return communicator->rank() == root ? 0 : TextGather::messages; });
     return *texts;
   }
   Pending(std::make_unique<TextGather>(communicator, operation, text, root, texts)).wait();

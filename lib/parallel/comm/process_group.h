@@ -92,7 +92,8 @@ class ProcessGroup {
   /// Returns rank `rank`'s view of a job of `ranks` ranks that does not run (see RehearsalStream). Operations are
   /// recorded in the ledger, counted as traffic, and complete at once. No tensor data is received. Numbers and texts
   /// are received as if every rank sent what this rank sends to itself.
-  static ProcessGroup rehearsal(int rank, int ranks);
+  /// `counts_messages`: whether operations add to sent_messages(), which takes time that grows with the ranks.
+  static ProcessGroup rehearsal(int rank, int ranks, bool counts_messages = false);
   /// Collective. Returns a group of the same ranks whose tensors are in the memory of `stream`, with its own traffic
   /// counters. Groups split from it use the same stream and transport. A host stream requires Transport::mpi, a GPU
   /// stream Transport::staged or Transport::nccl; throws a usage Error otherwise. A RehearsalStream accepts any
@@ -216,7 +217,7 @@ class ProcessGroup {
   /// Returns the number of MPI messages that this rank has sent in operations of all groups of this world. Not counted
   /// are the messages that MPI sends by itself, for barriers, broadcasts, all-gathers of numbers in groups of up to 8
   /// ranks and new groups, checksums, and those of the ledger. A rehearsal counts the messages of the same operations
-  /// if tensors are sent by MPI.
+  /// as if tensors were sent by MPI, if it was made with `counts_messages`; else 0.
   std::int64_t sent_messages() const;
   /// Returns the record of this rank's latest operations on all groups of this world.
   Ledger& ledger() const;

@@ -18,7 +18,7 @@ std::int64_t most_messages(Config config, int ranks) {
   const TokenLoader loader = data.loader(config);
   std::int64_t most = 0;
   for (const int rank : {0, 1, 2, 5, ranks / 4, ranks / 2, ranks / 2 + 1, ranks - 1}) {
-    most = std::max(most, rehearse_step(config, loader, rank, ranks).messages);
+    most = std::max(most, messages_of_step(config, loader, rank, ranks));
   }
   return most;
 }
