@@ -6,6 +6,8 @@
 
 namespace lyceum {
 
+struct Manifest;
+
 /// A checkpoint opened for reading. Any rank can read any box of any tensor, whatever mesh wrote the checkpoint. read()
 /// may be called by several threads; the calls take turns.
 class CheckpointReader {
@@ -13,6 +15,8 @@ class CheckpointReader {
   /// Reads manifest.json. Throws as read_manifest() does. At most `open_shards` files are open at a time, since a
   /// process may open only some thousand files and a job may have more ranks.
   explicit CheckpointReader(std::filesystem::path directory, std::size_t open_shards = 256);
+  /// Uses `manifest`, which is the manifest of that directory.
+  CheckpointReader(std::filesystem::path directory, Manifest manifest, std::size_t open_shards = 256);
   ~CheckpointReader();
   CheckpointReader(CheckpointReader&&) noexcept;
 

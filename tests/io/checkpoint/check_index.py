@@ -23,7 +23,7 @@ with h5py.File(index, "r") as file:
     assert set(found) == names, set(found) ^ names
     assert "optimizer/exp_avg/lm_head/weight" in file and "optimizer/exp_avg_sq/lm_head/weight" in file
     attributes = dict(file.attrs)
-    assert attributes["format"] == "lyceum-checkpoint" and attributes["format_version"] == 1, attributes
+    assert attributes["format"] == "lyceum-checkpoint" and attributes["format_version"] == 3, attributes
     assert attributes["run_uuid"] == "0c5f" and attributes["step"] == 12, attributes
     assert attributes["config"] == "[run]\nseed = 1\n", attributes
 assert len(names) == 9 and not len(bits)

@@ -302,7 +302,9 @@ TEST(CheckpointRanks, AutoFallsBackTogetherAndNamesTheDamage) {
   std::vector<std::string> warnings;
   const auto choose = [&](const std::string& resume) {
     warnings.clear();
-    return choose_checkpoint(world, root.path(), resume, [&](const std::string& text) { warnings.push_back(text); });
+    const auto chosen =
+        choose_checkpoint(world, root.path(), resume, [&](const std::string& text) { warnings.push_back(text); });
+    return chosen ? std::optional(chosen->directory()) : std::nullopt;
   };
   EXPECT_EQ(choose("auto"), std::nullopt);
   for (const int step : {1, 2, 3}) write(world, root.path(), step);

@@ -102,7 +102,9 @@ class Checkpoint : public testing::Test {
   }
   std::optional<fs::path> choose(const std::string& resume) {
     warnings_.clear();
-    return choose_checkpoint(group_, root(), resume, [&](const std::string& text) { warnings_.push_back(text); });
+    const auto chosen =
+        choose_checkpoint(group_, root(), resume, [&](const std::string& text) { warnings_.push_back(text); });
+    return chosen ? std::optional(chosen->directory()) : std::nullopt;
   }
 
   TemporaryDirectory directory_;
