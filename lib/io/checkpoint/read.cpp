@@ -173,6 +173,7 @@ CheckpointReader::CheckpointReader(std::filesystem::path directory, Manifest man
 
 CheckpointReader::~CheckpointReader() = default;
 CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
+CheckpointReader& CheckpointReader::operator=(CheckpointReader&&) noexcept = default;
 
 const CheckpointHeader& CheckpointReader::header() const { return implementation_->manifest.header; }
 const std::filesystem::path& CheckpointReader::directory() const { return implementation_->directory; }

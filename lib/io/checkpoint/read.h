@@ -19,6 +19,7 @@ class CheckpointReader {
   CheckpointReader(std::filesystem::path directory, Manifest manifest, std::size_t open_shards = 256);
   ~CheckpointReader();
   CheckpointReader(CheckpointReader&&) noexcept;
+  CheckpointReader& operator=(CheckpointReader&&) noexcept;
 
   /// A logical tensor of the checkpoint.
   struct Entry {

@@ -24,7 +24,8 @@ class MemberReader {
       } while (take(','));
       expect('}');
     }
-    require_input(skip_space() == end, "damaged: byte {} is after the end of its JSON object", at_ + 1);
+    const bool ended = skip_space() == end;
+    require_input(ended, "damaged: byte {} is after the end of its JSON object", at_ + 1);
   }
 
  private:
