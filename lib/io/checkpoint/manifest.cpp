@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <exception>
 #include <iterator>
 #include <utility>
@@ -39,7 +41,7 @@ void append(std::string& text, const Shape& shape) {
 void append(std::string& text, const StoredTensor& tensor) {
   text += "{\"boxes\":[";
   const char* separator = "[";
-  for (const StoredBox& stored : tensor.boxes) {
+  for (const StoredSlice& stored : tensor.boxes) {
     fmt::format_to(std::back_inserter(text), "{}{},{},", separator, stored.file, json_text(Json(stored.dataset)));
     append(text, stored.box.offset);
     text += ',';
@@ -62,23 +64,98 @@ DType type_of(const Json& json) {
   fail(ExitCode::bad_input, "tensor {} has the unknown type {}", json.at("name").get<std::string>(), excerpt(name, 20));
 }
 
-StoredTensor tensor_of(const Json& json, std::size_t files) {
+StoredTensor tensor_of(const Json& json) {
   StoredTensor tensor{.name = json.at("name"), .shape = shape_of(json.at("shape")), .boxes = {}, .type = type_of(json)};
   for (const Json& entry : json.at("boxes")) {
-    StoredBox stored{
+    StoredSlice stored{
         .file = Exact(entry.at(0)), .dataset = entry.at(1), .box = {shape_of(entry.at(2)), shape_of(entry.at(3))}};
+    if (entry.size() > 4) stored.first = exact_value<std::int64_t>(entry.at(4));
+    tensor.boxes.push_back(std::move(stored));
+  }
+  return tensor;
+}
+
+/// Parses a tensor in exactly the form that append() writes, without the many allocations of a JSON tree.
+class WrittenTensor {
+ public:
+  explicit WrittenTensor(std::string_view text) : rest_(text) {}
+
+  /// Returns nothing if the text has another form, which may be valid JSON or not.
+  std::optional<StoredTensor> parse() {
+    StoredTensor tensor;
+    if (!skip("{\"boxes\":[") || !boxes(tensor.boxes) || !skip(",\"name\":") || !string(tensor.name) ||
+        !skip(",\"shape\":") || !shape(tensor.shape)) {
+      return std::nullopt;
+    }
+    if (skip(",\"type\":\"bf16\"")) tensor.type = DType::bf16;
+    return rest_ == "}" ? std::optional(std::move(tensor)) : std::nullopt;
+  }
+
+ private:
+  bool boxes(std::vector<StoredSlice>& boxes) {
+    if (skip("]")) return true;
+    do {
+      StoredSlice& stored = boxes.emplace_back();
+      std::int64_t file = 0, first = 0;
+      if (!skip("[") || !number(file) || !skip(",") || !string(stored.dataset) || !skip(",") ||
+          !shape(stored.box.offset) || !skip(",") || !shape(stored.box.extent)) {
+        return false;
+      }
+      stored.file = static_cast<std::size_t>(file);
+      if (skip(",")) {
+        if (!number(first)) return false;
+        stored.first = first;
+      }
+      if (!skip("]")) return false;
+    } while (skip(","));
+    return skip("]");
+  }
+
+  bool skip(std::string_view text) {
+    if (!rest_.starts_with(text)) return false;
+    rest_.remove_prefix(text.size());
+    return true;
+  }
+  /// Reads an integer that is not negative.
+  bool number(std::int64_t& value) {
+    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
+    const std::string_view digits = rest_.substr(0, static_cast<std::size_t>(end - rest_.data()));
+    if (error != std::errc() || digits.starts_with('-') || (digits.starts_with('0') && digits.size() > 1)) return false;
+    return skip(digits);
+  }
+  /// Reads a string of printable ASCII without escapes.
+  bool string(std::string& text) {
+    if (!skip("\"")) return false;
+    const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
+    const auto end = std::ranges::find_if_not(rest_, is_plain);
+    text.assign(rest_.begin(), end);
+    rest_.remove_prefix(text.size());
+    return skip("\"");
+  }
+  bool shape(Shape& shape) {
+    std::array<std::int64_t, Shape::max_rank> extents{};
+    std::size_t rank = 0;
+    if (!skip("[")) return false;
+    while (!skip("]")) {
+      if (rank == extents.size() || (rank > 0 && !skip(",")) || !number(extents[rank++])) return false;
+    }
+    shape = Shape(std::span<const std::int64_t>(extents).first(rank));
+    return true;
+  }
+
+  std::string_view rest_;
+};
+
+/// Throws a bad_input Error unless the boxes are inside their tensor and in some of the first `files` files.
+void check_boxes(const StoredTensor& tensor, std::size_t files) {
+  for (const StoredSlice& stored : tensor.boxes) {
     require_input(stored.file < files, "tensor {} is in file {}, but there are only {}", tensor.name, stored.file,
                   files);
     require_input(inside(stored.box, tensor.shape), "a box of tensor {} {} extends outside of it", tensor.name,
                   tensor.shape.text());
-    if (entry.size() > 4) {
-      stored.first = exact_value<std::int64_t>(entry.at(4));
-      require_input(*stored.first >= 0 && *stored.first < most_elements, "a box of tensor {} begins at element {}",
-                    tensor.name, *stored.first);
-    }
-    tensor.boxes.push_back(std::move(stored));
+    const std::int64_t first = stored.first.value_or(0);
+    require_input(first >= 0 && first < most_elements, "a box of tensor {} begins at element {}", tensor.name, first);
   }
-  return tensor;
 }
 
 Json json_of(const std::optional<BatchJob>& job) {
@@ -181,15 +258,13 @@ class ManifestScan {
       return;
     }
     require_known_format();
-    const Json json = parse_json<Json>(value);
-    if (key == "files") {
-      add(file_of(json));
-    } else {
-      add(tensor_of(json, manifest_.files.size()));
-    }
+    if (key == "files") return add(file_of(parse_json<Json>(value)));
+    std::optional<StoredTensor> written = WrittenTensor(value).parse();
+    add(written ? std::move(*written) : tensor_of(parse_json<Json>(value)));
   }
 
-  void require_known_format() const {
+  void require_known_format() {
+    if (known_) return;
     const auto require_known = [](bool known, const std::string& message) {
       if (!known) throw UnknownFormat(ExitCode::bad_input, message, std::source_location::current());
     };
@@ -199,6 +274,7 @@ class ManifestScan {
                   fmt::format("unknown format_version {}, this program reads 1 to {}: use the version of lyceum that "
                               "wrote it",
                               version, checkpoint_format_version));
+    known_ = true;
   }
 
   void add(StoredFile file) {
@@ -207,9 +283,10 @@ class ManifestScan {
     manifest_.files.push_back(std::move(file));
   }
 
-  /// Throws a bad_input Error unless the files are large enough for all tensors. Later sums of sizes therefore cannot
-  /// overflow.
+  /// Throws a bad_input Error unless the boxes are possible and the files are large enough for all tensors. Later sums
+  /// of sizes therefore cannot overflow.
   void add(StoredTensor tensor) {
+    check_boxes(tensor, manifest_.files.size());
     const auto element = static_cast<std::int64_t>(size_of(tensor.type));
     require_input(tensor.shape.size() <= bytes_ / element, "its files are too small for tensor {} {}", tensor.name,
                   tensor.shape.text());
@@ -234,6 +311,7 @@ class ManifestScan {
   const std::function<void(StoredTensor&&)>& each_;
   Json members_ = Json::object();  // all except files and tensors
   Manifest manifest_;
+  bool known_ = false;      // format and version were found to be known
   std::int64_t bytes_ = 0;  // of all files, less those of the tensors so far
 };
 
@@ -261,7 +339,7 @@ std::int64_t format_version_of(std::span<const StoredTensor> tensors) {
   std::int64_t version = 1;
   for (const StoredTensor& tensor : tensors) {
     if (tensor.type != DType::f32) version = std::max<std::int64_t>(version, 2);
-    if (std::ranges::any_of(tensor.boxes, [](const StoredBox& stored) { return stored.first.has_value(); })) return 3;
+    if (std::ranges::any_of(tensor.boxes, [](const StoredSlice& stored) { return stored.first.has_value(); })) return 3;
   }
   return version;
 }
@@ -336,10 +414,10 @@ std::string coverage_problem(const std::string& name, const Shape& shape, std::s
   return {};
 }
 
-std::string coverage_problem(const std::string& name, const Shape& shape, std::span<const StoredBox> boxes,
+std::string coverage_problem(const std::string& name, const Shape& shape, std::span<const StoredSlice> boxes,
                              std::span<const StoredFile> files) {
   std::vector<Box> places;
-  for (const StoredBox& stored : boxes) places.push_back(stored.box);
+  for (const StoredSlice& stored : boxes) places.push_back(stored.box);
   return coverage_problem(name, shape, places, [&](std::size_t i) { return files[boxes[i].file].name; });
 }
 

@@ -19,14 +19,14 @@ namespace lyceum {
 
 constexpr std::string_view checkpoint_format = "lyceum-checkpoint";
 /// The newest version. Version 1 has tensors in f32, each box in a dataset of its own. Version 2 may also have tensors
-/// in bf16, version 3 also packed boxes (StoredBox::first).
+/// in bf16, version 3 also packed boxes (StoredSlice::first).
 constexpr std::int64_t checkpoint_format_version = 3;
 constexpr std::string_view manifest_name = "manifest.json";
 constexpr std::string_view index_name = "index.h5";
 
 /// A box of a logical tensor in a shard: a dataset of the shape of the box, or, if the box is packed, a range of the
 /// flat dataset that has the small boxes of the shard.
-struct StoredBox {
+struct StoredSlice {
   std::size_t file;     // index into Manifest::files
   std::string dataset;  // path of the HDF5 dataset in that file
   Box box;              // in the logical tensor
@@ -38,7 +38,7 @@ struct StoredBox {
 struct StoredTensor {
   std::string name;
   Shape shape;
-  std::vector<StoredBox> boxes;
+  std::vector<StoredSlice> boxes;
   DType type = DType::f32;  // f32 or bf16
 };
 
@@ -87,7 +87,7 @@ std::string dataset_name(const std::string& name, const Shape& shape, const Box&
 std::string coverage_problem(const std::string& name, const Shape& shape, std::span<const Box> boxes,
                              const std::function<std::string(std::size_t)>& owner);
 /// Returns such a problem of a tensor of a manifest with these files, or an empty string.
-std::string coverage_problem(const std::string& name, const Shape& shape, std::span<const StoredBox> boxes,
+std::string coverage_problem(const std::string& name, const Shape& shape, std::span<const StoredSlice> boxes,
                              std::span<const StoredFile> files);
 /// Returns the first such problem of all tensors of a manifest, or an empty string.
 std::string coverage_problem(const Manifest& manifest);

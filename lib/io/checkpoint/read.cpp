@@ -65,21 +65,23 @@ void read_halves(const hdf5::Dataset& dataset, const Box& box, float* values, co
 
 struct CheckpointReader::Implementation {
   std::filesystem::path directory;
-  Manifest manifest;                          // without its tensors
-  std::vector<Entry> entries;                 // sorted by name
-  std::vector<std::vector<StoredBox>> boxes;  // of each entry
-  bool averages = false;                      // see use_averages()
-  std::optional<double> adapter_scale = {};   // see merge_adapters(); no value: adapters are not merged
-  std::vector<Entry> unmerged;                // with merged adapters: the tensors that are not merged
-  std::mutex mutex;                           // guards the members below
-  std::vector<bool> verified;                 // per file: its SHA-256 was found correct
+  Manifest manifest;
+  bool averages = false;                     // see use_averages()
+  std::optional<double> adapter_scale = {};  // see merge_adapters(); no value: adapters are not merged
+  std::vector<Entry> unmerged;               // with merged adapters: the tensors that are not merged
+  std::mutex mutex;                          // guards the members below
+  std::vector<bool> verified;                // per file: its SHA-256 was found correct
   std::size_t most_open = 0;
   std::vector<float> packed_values;  // of the packed box that was read last
+  struct PackedDataset {
+    hdf5::Dataset dataset;
+    Shape shape;
+  };
   /// An open shard with its datasets of packed boxes, which stay open since most boxes are in them.
   struct OpenShard {
     std::size_t index;  // in manifest.files
     hdf5::File file;
-    std::map<std::string, hdf5::Dataset, std::less<>> packed = {};  // closed before the file
+    std::map<std::string, PackedDataset, std::less<>> packed = {};  // closed before the file
   };
   std::deque<OpenShard> open;  // oldest first
 
@@ -105,7 +107,7 @@ struct CheckpointReader::Implementation {
 
   /// Reads the intersection of the stored box of a tensor of type `type` and the wanted one into `values`, which holds
   /// the wanted box. Returns the number of elements read.
-  std::int64_t read_common(const StoredBox& stored, DType type, const Box& wanted, float* values) {
+  std::int64_t read_common(const StoredSlice& stored, DType type, const Box& wanted, float* values) {
     const std::optional<Box> common = intersection(stored.box, wanted);
     if (!common) return 0;
     Box source = *common;
@@ -133,13 +135,14 @@ struct CheckpointReader::Implementation {
   }
 
   /// Reads all values of a packed box into packed_values.
-  void read_packed(OpenShard& from, const StoredBox& stored, DType type) {
+  void read_packed(OpenShard& from, const StoredSlice& stored, DType type) {
     auto at = from.packed.find(stored.dataset);
     if (at == from.packed.end()) {
-      at = from.packed.emplace(stored.dataset, from.file.dataset(stored.dataset)).first;
+      hdf5::Dataset opened = from.file.dataset(stored.dataset);
+      const Shape shape = opened.shape();
+      at = from.packed.emplace(stored.dataset, PackedDataset{std::move(opened), shape}).first;
     }
-    const hdf5::Dataset& dataset = at->second;
-    const Shape shape = dataset.shape();
+    const auto& [dataset, shape] = at->second;
     const Box range{.offset = {*stored.first}, .extent = {stored.box.extent.size()}};
     require_input(inside(range, shape), "{}: dataset {} is {}, but {} has elements {} of it", from.file.path().string(),
                   stored.dataset, shape.text(), manifest_name, range.text());
@@ -160,13 +163,6 @@ CheckpointReader::CheckpointReader(std::filesystem::path directory, Manifest man
   Implementation& self = *implementation_;
   self.manifest = std::move(manifest);
   self.directory = std::move(directory);
-  self.entries.reserve(self.manifest.tensors.size());
-  self.boxes.reserve(self.manifest.tensors.size());
-  for (StoredTensor& tensor : self.manifest.tensors) {
-    self.entries.push_back({std::move(tensor.name), tensor.shape, tensor.type});
-    self.boxes.push_back(std::move(tensor.boxes));
-  }
-  self.manifest.tensors = {};
   self.most_open = std::max<std::size_t>(1, open_shards);
   self.verified.resize(self.manifest.files.size());
 }
@@ -178,11 +174,11 @@ CheckpointReader& CheckpointReader::operator=(CheckpointReader&&) noexcept = def
 const CheckpointHeader& CheckpointReader::header() const { return implementation_->manifest.header; }
 const std::filesystem::path& CheckpointReader::directory() const { return implementation_->directory; }
 const std::vector<CheckpointReader::Entry>& CheckpointReader::tensors() const {
-  return implementation_->adapter_scale ? implementation_->unmerged : implementation_->entries;
+  return implementation_->adapter_scale ? implementation_->unmerged : implementation_->manifest.tensors;
 }
 
 bool CheckpointReader::has_optimizer_state() const {
-  return std::ranges::any_of(implementation_->entries,
+  return std::ranges::any_of(implementation_->manifest.tensors,
                              [](const Entry& entry) { return is_optimizer_state(entry.name); });
 }
 
@@ -191,7 +187,7 @@ const CheckpointReader::Entry* CheckpointReader::find(const std::string& name) c
 }
 
 const CheckpointReader::Entry* CheckpointReader::find_stored(const std::string& name) const {
-  const std::vector<Entry>& entries = implementation_->entries;
+  const std::vector<Entry>& entries = implementation_->manifest.tensors;
   const auto entry_of = [&](const std::string& wanted) {
     const auto at = std::ranges::lower_bound(entries, wanted, {}, &Entry::name);
     return at != entries.end() && at->name == wanted ? &*at : nullptr;
@@ -203,20 +199,21 @@ const CheckpointReader::Entry* CheckpointReader::find_stored(const std::string& 
 }
 
 void CheckpointReader::use_averages() {
-  const bool any =
-      std::ranges::any_of(implementation_->entries, [](const Entry& e) { return e.name.starts_with(average_prefix); });
+  const bool any = std::ranges::any_of(implementation_->manifest.tensors,
+                                       [](const Entry& e) { return e.name.starts_with(average_prefix); });
   require_usage(any, "{} has no average of its weights: only runs with optim.ema save one", directory().string());
   implementation_->averages = true;
 }
 
 bool CheckpointReader::has_adapters() const {
-  return std::ranges::any_of(implementation_->entries, [](const Entry& entry) { return is_adapter(entry.name); });
+  return std::ranges::any_of(implementation_->manifest.tensors,
+                             [](const Entry& entry) { return is_adapter(entry.name); });
 }
 
 void CheckpointReader::merge_adapters(double scale) {
   Implementation& self = *implementation_;
   self.unmerged.clear();
-  for (const Entry& entry : self.entries) {
+  for (const Entry& entry : self.manifest.tensors) {
     const bool of_adapter = is_adapter(entry.name) ||
                             (is_optimizer_state(entry.name) && entry.name.find("/adapters/") != std::string::npos);
     if (!of_adapter) self.unmerged.push_back(entry);
@@ -267,7 +264,7 @@ void CheckpointReader::read_stored(const std::string& name, const Box& box, floa
                 (self.directory / manifest_name).string(), name, entry->shape.text(), box.text());
   const std::scoped_lock lock(self.mutex);
   std::int64_t filled = 0;
-  for (const StoredBox& stored : self.boxes[static_cast<std::size_t>(entry - self.entries.data())]) {
+  for (const StoredSlice& stored : entry->boxes) {
     filled += self.read_common(stored, entry->type, box, values);
   }
   require_input(filled == box.extent.size(), "{}: the boxes of tensor {} do not cover {} exactly once",
@@ -303,10 +300,8 @@ std::int64_t CheckpointReader::bytes() const {
 
 std::string CheckpointReader::problem(Check check) const {
   const Implementation& self = *implementation_;
-  for (std::size_t t = 0; t < self.entries.size(); ++t) {
-    const std::string problem =
-        coverage_problem(self.entries[t].name, self.entries[t].shape, self.boxes[t], self.manifest.files);
-    if (!problem.empty()) return (self.directory / manifest_name).string() + ": " + problem;
+  if (std::string problem = coverage_problem(self.manifest); !problem.empty()) {
+    return (self.directory / manifest_name).string() + ": " + problem;
   }
   for (const StoredFile& file : self.manifest.files) {
     if (std::string problem = file_problem(self.directory, file, check == Check::sizes); !problem.empty())

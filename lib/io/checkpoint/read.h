@@ -3,10 +3,9 @@
 #include <filesystem>
 
 #include "io/checkpoint/contents.h"
+#include "io/checkpoint/manifest.h"
 
 namespace lyceum {
-
-struct Manifest;
 
 /// A checkpoint opened for reading. Any rank can read any box of any tensor, whatever mesh wrote the checkpoint. read()
 /// may be called by several threads; the calls take turns.
@@ -21,12 +20,8 @@ class CheckpointReader {
   CheckpointReader(CheckpointReader&&) noexcept;
   CheckpointReader& operator=(CheckpointReader&&) noexcept;
 
-  /// A logical tensor of the checkpoint.
-  struct Entry {
-    std::string name;
-    Shape shape;
-    DType type = DType::f32;  // in the files: f32 or bf16; read() widens
-  };
+  /// A logical tensor of the checkpoint. In the files it has the type f32 or bf16; read() widens.
+  using Entry = StoredTensor;
   const CheckpointHeader& header() const;
   const std::filesystem::path& directory() const;
   /// Returns all logical tensors in the order of their names. After merge_adapters(), those of adapters are left out.

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <functional>
-#include <map>
+#include <iterator>
+#include <numeric>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -112,60 +112,84 @@ std::string describe_slices(const CheckpointHeader& header, std::span<const Chec
 
 namespace {
 
-/// Returns the tensors with the boxes of all ranks, sorted by name. Does not check that boxes cover them.
-std::map<std::string, StoredTensor, std::less<>> merge(const CheckpointHeader& header,
-                                                       const std::vector<std::string>& descriptions) {
-  std::map<std::string, StoredTensor, std::less<>> tensors;
-  for (std::size_t rank = 0; rank < descriptions.size(); ++rank) {
-    DescriptionReader description(descriptions[rank]);
-    const auto step = description.number<std::int64_t>();
-    require(step == header.step && description.text() == header.run_uuid,
-            "rank {} saves a different step or run than rank 0", rank);
-    PackedRanges packed;
-    while (!description.at_end()) {
-      const std::string name(description.text());
-      const Shape shape = description.shape();
-      Box box;
-      box.offset = description.shape();
-      box.extent = description.shape();
-      const DType type = description.number<std::int8_t>() ? DType::bf16 : DType::f32;
-      StoredTensor& tensor = tensors.try_emplace(name, StoredTensor{name, shape, {}, type}).first->second;
-      require(tensor.shape == shape, "tensor {} is {} on rank {}, but {} on another rank", name, shape, rank,
-              tensor.shape);
-      require(tensor.type == type, "tensor {} is {} on rank {}, but {} on another rank", name, name_of(type), rank,
-              name_of(tensor.type));
-      if (box.extent.size() == 0 && inside(box, shape)) continue;  // this rank has no elements of the tensor
-      const auto first = packed.add(type, box.extent.size());
-      tensor.boxes.push_back({rank, first ? PackedRanges::dataset(type) : dataset_name(name, shape, box), box, first});
-    }
+/// Reads the slices of a rank, each as a tensor with the one box that this rank saves, or none if it has no elements.
+void read_slices(const CheckpointHeader& header, std::string_view text, std::size_t rank,
+                 std::vector<StoredTensor>& tensors) {
+  DescriptionReader description(text);
+  const auto step = description.number<std::int64_t>();
+  require(step == header.step && description.text() == header.run_uuid,
+          "rank {} saves a different step or run than rank 0", rank);
+  PackedRanges packed;
+  while (!description.at_end()) {
+    StoredTensor& tensor = tensors.emplace_back();
+    tensor.name = description.text();
+    tensor.shape = description.shape();
+    Box box;
+    box.offset = description.shape();
+    box.extent = description.shape();
+    tensor.type = description.number<std::int8_t>() ? DType::bf16 : DType::f32;
+    if (box.extent.size() == 0 && inside(box, tensor.shape)) continue;
+    const auto first = packed.add(tensor.type, box.extent.size());
+    const std::string dataset =
+        first ? PackedRanges::dataset(tensor.type) : dataset_name(tensor.name, tensor.shape, box);
+    tensor.boxes.push_back({rank, dataset, box, first});
   }
-  return tensors;
+}
+
+/// Moves the boxes of `from`, the same tensor on a later rank, to `tensor`.
+void merge(StoredTensor& tensor, StoredTensor& from, std::size_t rank) {
+  require(tensor.shape == from.shape, "tensor {} is {} on rank {}, but {} on another rank", from.name, from.shape, rank,
+          tensor.shape);
+  require(tensor.type == from.type, "tensor {} is {} on rank {}, but {} on another rank", from.name, name_of(from.type),
+          rank, name_of(tensor.type));
+  std::ranges::move(from.boxes, std::back_inserter(tensor.boxes));
+}
+
+/// Throws a failed Error if a name is the group of another one, or if the boxes do not cover a tensor exactly once.
+/// `tensors`: sorted by name.
+void check_tensors(std::span<const StoredTensor> tensors) {
+  std::vector<Box> boxes;
+  std::string_view before;  // the last name, whose groups are no tensors
+  for (const StoredTensor& tensor : tensors) {
+    const std::string_view name = tensor.name;
+    const auto common = static_cast<std::size_t>(std::ranges::mismatch(name, before).in1 - name.begin());
+    for (std::size_t slash = name.find('/', common); slash != std::string::npos; slash = name.find('/', slash + 1)) {
+      const std::string_view group = name.substr(0, slash);
+      require(!std::ranges::binary_search(tensors, group, {}, &StoredTensor::name), "tensor {} is inside tensor {}",
+              name, group);
+    }
+    before = name;
+    boxes.clear();
+    for (const StoredSlice& stored : tensor.boxes) boxes.push_back(stored.box);
+    const auto owner = [&](std::size_t i) { return fmt::format("rank {}", tensor.boxes[i].file); };
+    const std::string problem = coverage_problem(tensor.name, tensor.shape, boxes, owner);
+    require(problem.empty(), "{}", problem);
+  }
 }
 
 }  // namespace
 
 std::vector<StoredTensor> plan_tensors(const CheckpointHeader& header, const std::vector<std::string>& descriptions) {
-  auto tensors = merge(header, descriptions);
-  std::vector<StoredTensor> result;
-  result.reserve(tensors.size());
-  std::vector<Box> boxes;
-  std::string_view before;  // the last name, whose groups are no tensors
-  for (auto& [name, tensor] : tensors) {
-    const auto differs = std::ranges::mismatch(name, before).in1;
-    const auto checked = static_cast<std::size_t>(differs - name.begin());
-    for (std::size_t slash = name.find('/', checked); slash != std::string::npos; slash = name.find('/', slash + 1)) {
-      const std::string_view group = std::string_view(name).substr(0, slash);
-      require(!tensors.contains(group), "tensor {} is inside tensor {}", name, group);
-    }
-    before = name;
-    boxes.clear();
-    for (const StoredBox& stored : tensor.boxes) boxes.push_back(stored.box);
-    const auto owner = [&](std::size_t i) { return fmt::format("rank {}", tensor.boxes[i].file); };
-    const std::string problem = coverage_problem(name, tensor.shape, boxes, owner);
-    require(problem.empty(), "{}", problem);
-    result.push_back(std::move(tensor));
+  std::vector<StoredTensor> slices;
+  std::vector<std::size_t> ends;  // of the slices of each rank
+  for (std::size_t rank = 0; rank < descriptions.size(); ++rank) {
+    read_slices(header, descriptions[rank], rank, slices);
+    ends.push_back(slices.size());
   }
-  return result;
+  std::vector<std::uint32_t> order(slices.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::ranges::sort(order, {}, [&](std::uint32_t i) { return std::pair(std::string_view(slices[i].name), i); });
+  std::vector<StoredTensor> tensors;
+  tensors.reserve(slices.size());
+  for (const std::uint32_t i : order) {
+    if (tensors.empty() || tensors.back().name != slices[i].name) {
+      tensors.push_back(std::move(slices[i]));
+    } else {
+      merge(tensors.back(), slices[i], static_cast<std::size_t>(std::ranges::upper_bound(ends, i) - ends.begin()));
+    }
+  }
+  check_tensors(tensors);
+  return tensors;
 }
 
 }  // namespace lyceum

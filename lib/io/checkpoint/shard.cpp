@@ -196,7 +196,7 @@ void write_index(const fs::path& path, const Manifest& manifest, const std::func
   std::vector<hdf5::VirtualSource> sources;
   for (const StoredTensor& tensor : manifest.tensors) {
     sources.clear();
-    for (const StoredBox& stored : tensor.boxes) {
+    for (const StoredSlice& stored : tensor.boxes) {
       sources.push_back({shard_name(static_cast<int>(stored.file)), stored.dataset, stored.box, stored.first});
     }
     views.add(tensor.name, tensor.type, tensor.shape, sources);

@@ -16,7 +16,7 @@ CheckpointSummary summarize_checkpoint(const std::filesystem::path& directory) {
     ++summary.tensors;
     if (!is_optimizer_state(tensor.name)) summary.parameters += tensor.shape.size();
     boxes.clear();
-    for (const StoredBox& stored : tensor.boxes) boxes.push_back(stored.box);
+    for (const StoredSlice& stored : tensor.boxes) boxes.push_back(stored.box);
     if (!bad && !coverage_problem(tensor.name, tensor.shape, boxes, owner).empty()) bad = std::move(tensor);
   });
   if (bad) {

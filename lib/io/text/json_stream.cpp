@@ -1,5 +1,6 @@
 #include "io/text/json_stream.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -71,6 +72,7 @@ class MemberReader {
       }
       if (depth == outside && c != '}' && c != ']') return word();
       keep();
+      if (depth > outside) keep_until("\"{}[]");
     } while (depth > outside);
   }
 
@@ -86,15 +88,16 @@ class MemberReader {
 
   void string() {
     keep();
-    for (int c = peek(); c != '"'; c = peek()) {
-      if (c == end) fail_here();
-      keep();
-      if (c == '\\') {
+    for (;;) {
+      if (peek() == end) fail_here();
+      keep_until("\"\\");
+      if (peek() == '"') return keep();
+      if (peek() == '\\') {
+        keep();
         if (peek() == end) fail_here();
         keep();
       }
     }
-    keep();
   }
 
   bool take(char c) {
@@ -131,6 +134,13 @@ class MemberReader {
   void keep() {
     text_ += block_[position_];
     advance();
+  }
+  /// Keeps the bytes before the next one of `stops` in this block, or the rest of the block.
+  void keep_until(std::string_view stops) {
+    const std::size_t stop = std::min(block_.find_first_of(stops, position_), block_.size());
+    text_ += block_.substr(position_, stop - position_);
+    at_ += static_cast<std::int64_t>(stop - position_);
+    position_ = stop;
   }
 
   const TextBlocks& next_;

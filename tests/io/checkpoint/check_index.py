@@ -16,8 +16,8 @@ with h5py.File(index, "r") as file:
         assert data.shape == shape and data.dtype == numpy.float32, (name, data.shape, data.dtype)
         seen = data[...].reshape(-1).view(numpy.uint32)
         assert (seen == bits[:count]).all(), name
-        part = data[1:, ..., :2]
-        assert (part.reshape(-1).view(numpy.uint32) == bits[:count].reshape(shape)[1:, ..., :2].reshape(-1)).all(), name
+        part = (slice(1, None),) + (slice(0, 2),) * (len(shape) - 1)
+        assert (data[part].view(numpy.uint32) == bits[:count].reshape(shape)[part]).all(), name
         bits = bits[count:]
         names.add(name)
     found = []
