@@ -18,6 +18,7 @@
 #include "core/error.h"
 #include "io/files/atomic_file.h"
 #include "io/report/timeline_svg.h"
+#include "io/text/table.h"
 #include "model/adapters.h"
 #include "model/model_tensors.h"
 #include "optim/weight_rule.h"

@@ -19,7 +19,7 @@ void add(CheckpointList& list, std::size_t name_bytes) {
   ++list.tensors;
   const double entry =
       static_cast<double>(sizeof(StoredTensor)) + allocated(name_bytes + 1) + allocated(sizeof(StoredSlice));
-  list.resuming_bytes += entry;
+  list.resuming_bytes += entry + static_cast<double>(sizeof(StoredTensor));  // moved when the list grows
   // While a checkpoint is saved, a rank's description of its slices is in memory twice, and then the text of the
   // manifest. Both have a line of numbers beside the name.
   constexpr double numbers = 85;

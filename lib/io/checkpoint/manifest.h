@@ -18,8 +18,8 @@
 namespace lyceum {
 
 constexpr std::string_view checkpoint_format = "lyceum-checkpoint";
-/// The newest version. Version 1 has tensors in f32, each box in a dataset of its own. Version 2 may also have tensors
-/// in bf16, version 3 also packed boxes (StoredSlice::first).
+/// The newest version. Version 1 has tensors in f32 and one dataset per box. Version 2 may also have tensors in bf16,
+/// version 3 also packed boxes (StoredSlice::first).
 constexpr std::int64_t checkpoint_format_version = 3;
 constexpr std::string_view manifest_name = "manifest.json";
 constexpr std::string_view index_name = "index.h5";

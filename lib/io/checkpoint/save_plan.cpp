@@ -146,7 +146,7 @@ void merge(StoredTensor& tensor, StoredTensor& from, std::size_t rank) {
 }
 
 /// Throws a failed Error if a name is the group of another one, or if the boxes do not cover a tensor exactly once.
-/// `tensors`: sorted by name.
+/// `tensors`: in the order of their names.
 void check_tensors(std::span<const StoredTensor> tensors) {
   std::vector<Box> boxes;
   std::string_view before;  // the last name, whose groups are no tensors

@@ -18,7 +18,7 @@ class PackedRanges {
   static constexpr std::int64_t fewest_elements = 1 << 14;
 
   /// Adds a box with `count` > 0 elements. Returns the index of its first element in dataset(type), or nothing if it
-  /// has a dataset of its own.
+  /// is not packed.
   std::optional<std::int64_t> add(DType type, std::int64_t count);
   /// Returns the number of packed elements of a type so far.
   std::int64_t elements(DType type) const { return type == DType::bf16 ? halves_ : floats_; }

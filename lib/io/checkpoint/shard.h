@@ -25,8 +25,8 @@ void write_shard(const std::filesystem::path& path, std::span<const CheckpointSl
 
 /// Writes index.h5, in which every logical tensor is one virtual dataset that refers to the shards in the same
 /// directory, and fsyncs it. Calls `each` after each tensor. Uses only the header and the tensors of the manifest,
-/// which must be sorted by name, and whose StoredSlice::file must be the rank that writes the shard. Throws a failed
-/// Error if the file cannot be written.
+/// which must be in the order of their names, and whose StoredSlice::file must be the rank that writes the shard.
+/// Throws a failed Error if the file cannot be written.
 void write_index(const std::filesystem::path& path, const Manifest& manifest, const std::function<void()>& each);
 
 }  // namespace lyceum

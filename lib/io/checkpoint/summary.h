@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// What a list of checkpoints shows of one.
+/// The values of a checkpoint that a list of checkpoints shows.
 struct CheckpointSummary {
   CheckpointHeader header;
   std::int64_t tensors = 0;

@@ -372,7 +372,7 @@ TEST(CheckpointRanks, H5pySeesWholeTensors) {
 }
 
 /// Many small tensors of which each rank saves some whole, some in part, and in another order than that of their names.
-/// They are packed, beside some that are large enough for a dataset of their own.
+/// All except three are packed.
 TEST(CheckpointRanks, ManyTensorsComeBack) {
   const ProcessGroup world = test_world();
   const SharedDirectory root(world);

@@ -10,6 +10,10 @@
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "io/files/hdf5.h"
 #include "io/files/hdf5_checksum.h"

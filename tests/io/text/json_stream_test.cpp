@@ -15,7 +15,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::Pair;
 
 using Members = std::vector<std::pair<std::string, std::string>>;
 
@@ -42,14 +41,16 @@ TEST(JsonStream, PassesMembersAndElements) {
       " {\"a\" :1.5e3, \"b\": \"x\\\"]},\\\\\",\"list\": [ 1,\"two\", [3 , {\"}\":4}], {} ],\n"
       "\"other\":[1, 2],\"list\":[],\"list\":{\"a\":1}, \"\\u00e9\":null }\n";
   for (const std::size_t block : {std::size_t{1}, std::size_t{7}, text.size()}) {
-    EXPECT_THAT(members_of(text, block),
-                ElementsAre(Pair("a", "1.5e3"), Pair("b", "\"x\\\"]},\\\\\""), Pair("list", "1"),
-                            Pair("list", "\"two\""), Pair("list", "[3 , {\"}\":4}]"), Pair("list", "{}"),
-                            Pair("other", "[1, 2]"), Pair("list", "{\"a\":1}"), Pair("é", "null")))
+    EXPECT_THAT(
+        members_of(text, block),
+        ElementsAre(testing::Pair("a", "1.5e3"), testing::Pair("b", "\"x\\\"]},\\\\\""), testing::Pair("list", "1"),
+                    testing::Pair("list", "\"two\""), testing::Pair("list", "[3 , {\"}\":4}]"),
+                    testing::Pair("list", "{}"), testing::Pair("other", "[1, 2]"), testing::Pair("list", "{\"a\":1}"),
+                    testing::Pair("é", "null")))
         << block;
   }
   EXPECT_THAT(members_of("{}", 1), ElementsAre());
-  EXPECT_THAT(members_of("{\"stop\":1, the rest is not read", 4), ElementsAre(Pair("stop", "1")));
+  EXPECT_THAT(members_of("{\"stop\":1, the rest is not read", 4), ElementsAre(testing::Pair("stop", "1")));
 }
 
 TEST(JsonStream, RefusesWhatIsNoObject) {
