@@ -91,7 +91,10 @@ ExitCode Trainer::run() {
     make_step();
     if (roll_back_if_unsound()) continue;
     const bool last = state_.step == config_.run.steps;
-    if (is_due(state_.step, config_.routing.every)) logs_.routing(state_);
+    if (is_due(state_.step, config_.routing.every)) {
+      state_.sum_routing(config_, setup_.mesh);
+      logs_.routing(state_);
+    }
     if (is_due(state_.step, config_.parallel.replace_every)) replace_experts();
     if (last || is_due(state_.step, config_.eval.every)) validate();
     if (last) report_entropy();
@@ -200,8 +203,11 @@ void Trainer::update_state(const StepResult& result) {
   state_.skipped_in_a_row = state_.outliers_in_a_row = 0;
   state_.recent.add(result.loss, result.grad_norm, config_.optim);
   state_.soundness.add(result.loss, result.update_norm, result.weight_norm);
-  state_.add_routing(result.routing, config_.batch.global * config_.batch.seq_len);
-  add_step(state_.idle, result.routing);
+  state_.add_load(result.loads);
+  if (config_.routing.every > 0) {
+    state_.add_routing(result.routing, result.loads, config_.batch.global * config_.batch.seq_len);
+  }
+  add_step(state_.idle, result.loads);
 }
 
 /// Collective. Returns to the newest sound checkpoint if the run has been unsound for Soundness::window steps and
@@ -285,6 +291,7 @@ void Trainer::save(SaveOptions options) {
   if (options_.lock) options_.lock->require_held(true);
   train_step_->audit(state_.step);
   agree_on_gemms();
+  state_.sum_routing(config_, setup_.mesh);
   const auto begun = Clock::now();
   work_on_files_of_rank_zero(setup_.mesh.world, [&] { logs_.sync(); });
   const fs::path root = checkpoint_root(config_.run);
