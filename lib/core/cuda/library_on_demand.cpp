@@ -57,9 +57,12 @@ std::vector<std::string> nvidia_library_folders() {
 
 void* LibraryOnDemand::load() const {
   if (void* const opened = dlopen(file_, RTLD_NOW)) return opened;
-  const std::string error = dlerror();
+  std::string error = dlerror();
   for (const std::string& folder : nvidia_library_folders()) {
-    if (void* const opened = dlopen((folder + '/' + file_).c_str(), RTLD_NOW)) return opened;
+    const std::string path = folder + '/' + file_;
+    if (!fs::exists(path)) continue;
+    if (void* const opened = dlopen(path.c_str(), RTLD_NOW)) return opened;
+    error = dlerror();
   }
   fail(ExitCode::failed, "cannot load {} ({}): install it, or add the folder of {} to LD_LIBRARY_PATH", name_, error,
        file_);
