@@ -122,10 +122,8 @@ class ManifestScan {
       }
       return !problem;
     };
-    read_json_members(
-        [&] { return file.next(); },
-        {.divided = [&](std::string_view key) { return lists_.contains(key) && (lists_.find(key)->second = true); },
-         .each = read});
+    read_json_members([&] { return file.next(); },
+                      {.divided = [&](std::string_view key) { return note_list(key); }, .each = read});
     require_known_format();
     require_input(intact, "it was changed after it was written (it differs from the SHA-256 at its end)");
     if (problem) std::rethrow_exception(problem);
@@ -133,6 +131,14 @@ class ManifestScan {
   }
 
  private:
+  /// True if the array `key` is one of lists_, which is then marked as seen.
+  bool note_list(std::string_view key) {
+    const auto list = lists_.find(key);
+    if (list == lists_.end()) return false;
+    list->second = true;
+    return true;
+  }
+
   void take(const std::string& key, std::string_view value) {
     const auto list = lists_.find(key);
     if (list == lists_.end()) {
@@ -193,7 +199,7 @@ class ManifestScan {
 
   const std::function<void(StoredTensor&&)>& each_;
   Json members_ = Json::object();                                                         // all except these lists
-  std::map<std::string, bool, std::less<>> lists_{{"files", false}, {"tensors", false}};  // true: it was seen
+  std::map<std::string, bool, std::less<>> lists_{{"files", false}, {"tensors", false}};  // true: an array was seen
   Manifest manifest_;
   bool known_ = false;      // format and version were found to be known
   std::int64_t bytes_ = 0;  // of all files, less those of the tensors so far
