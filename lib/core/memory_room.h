@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace lyceum {
+
+/// Returns the folders of the control groups of this process that limit `controller` ("memory", "cpu"), and of the
+/// groups that contain them: those of version 2 and of version 1 [cgroups(7)]. Folders may not exist. `root`: the
+/// folder that has proc and sys.
+std::vector<std::filesystem::path> control_groups(const std::string& controller,
+                                                  const std::filesystem::path& root = "/");
+/// Returns the number in a control group's file; infinity for "max" and for an absent file.
+double number_in(const std::filesystem::path& file);
+/// Returns the limit of a control group on memory, in bytes; infinity if it has none.
+double memory_limit(const std::filesystem::path& group);
+
+/// Bytes of physical memory of this process.
+struct ResidentMemory {
+  double anonymous = 0;  // heap, stacks, and memory shared between processes
+  double files = 0;      // pages of mapped files: program, libraries, token files
+  double peak = 0;       // the largest sum of both so far
+};
+/// Returns the memory of this process; zeros if it is unknown. `root`: the folder that has proc.
+ResidentMemory resident_memory(const std::filesystem::path& root = "/");
+
+/// The physical memory that this process can still get: the least of what the machine and its control groups have left.
+/// Pages of files that the kernel can drop count as free, and swap where the process may use it.
+class MemoryRoom {
+ public:
+  /// `sharers`: number of processes that take memory from the same room at the same time, as the ranks on a machine
+  /// do. `root`: the folder that has proc and sys.
+  explicit MemoryRoom(int sharers = 1, std::filesystem::path root = "/");
+
+  struct Verdict {
+    double needed = 0;  // bytes, of all sharers
+    double room = 0;    // bytes
+    double limit = 0;   // bytes: the limit of the group, or the memory of the machine
+    std::string place;  // "the machine", "the control group /job"
+    bool fits() const { return needed <= room; }
+    std::size_t left() const { return static_cast<std::size_t>(room - needed); }
+    /// Returns "the control group /job has 12 MB left of its limit of 1000 MB".
+    std::string text() const;
+  };
+  /// Compares what the process needs with the room. `growth`: bytes that it is about to write to; `held`: bytes of
+  /// blocks that it has taken since this was constructed, of which it may not have written to all yet.
+  Verdict check(std::size_t growth, std::size_t held) const;
+
+ private:
+  int sharers_;
+  std::filesystem::path root_;
+  double before_;  // bytes of anonymous memory when this was constructed
+  std::vector<std::filesystem::path> groups_;
+};
+
+}  // namespace lyceum
