@@ -2,48 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <utility>
 
+#include "core/control_groups.h"
 #include "core/error.h"
+#include "core/resident_memory.h"
+#include "core/system_files.h"
 
 namespace lyceum {
 
 namespace {
 
 namespace fs = std::filesystem;
-constexpr double no_limit = std::numeric_limits<double>::infinity();
+constexpr double unlimited = std::numeric_limits<double>::infinity();
 constexpr double mebibyte = 1 << 20;
-
-/// Appends `mount` and the folders below it that lead to `group`.
-void add_groups(const fs::path& mount, const std::string& group, std::vector<fs::path>& groups) {
-  groups.push_back(mount);
-  fs::path path = mount;
-  for (const fs::path& part : fs::path(group).relative_path()) groups.push_back(path /= part);
-}
-
-/// Returns the numbers of a file with lines "name value …", by name without a colon; a unit after the value is ignored.
-std::map<std::string, double> numbers_in(const fs::path& file) {
-  std::ifstream stream(file);
-  std::map<std::string, double> numbers;
-  std::string name, rest;
-  for (double value = 0; stream >> name; std::getline(stream, rest)) {
-    if (!(stream >> value)) {
-      stream.clear();
-      continue;
-    }
-    if (name.ends_with(':')) name.pop_back();
-    numbers[name] = value;
-  }
-  return numbers;
-}
-
-double value_of(const std::map<std::string, double>& numbers, const std::string& name) {
-  const auto found = numbers.find(name);
-  return found == numbers.end() ? 0 : found->second;
-}
 
 /// Returns how much of `files` bytes of cached files the kernel is likely to drop, as it estimates MemAvailable in
 /// /proc/meminfo: it keeps some.
@@ -51,7 +25,7 @@ double droppable(double files) { return files - std::min(files / 2, 32 * mebibyt
 
 /// What a control group, or the machine, has left.
 struct Room {
-  double bytes = no_limit, limit = no_limit;
+  double bytes = unlimited, limit = unlimited;
 };
 
 /// Returns the room of the machine, and sets `swap` to the bytes of swap that are free.
@@ -84,41 +58,6 @@ Room room_of_group(const fs::path& group, double free_swap) {
 }
 
 }  // namespace
-
-std::vector<fs::path> control_groups(const std::string& controller, const fs::path& root) {
-  // A line is "0::/path" for version 2 and "7:memory:/path" for version 1.
-  std::ifstream lines(root / "proc/self/cgroup");
-  const fs::path mount = root / "sys/fs/cgroup";
-  std::vector<fs::path> groups;
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1), group = line.substr(second + 1);
-    if (controllers.empty()) {
-      add_groups(mount, group, groups);
-    } else if (("," + controllers + ",").find("," + controller + ",") != std::string::npos) {
-      add_groups(mount / controller, group, groups);
-    }
-  }
-  return groups;
-}
-
-double number_in(const fs::path& file) {
-  std::ifstream stream(file);
-  double number = 0;
-  return stream >> number ? number : no_limit;
-}
-
-double memory_limit(const fs::path& group) {
-  const double limit = std::min(number_in(group / "memory.max"), number_in(group / "memory.limit_in_bytes"));
-  return limit < 0x1p62 ? limit : no_limit;  // version 1 rounds "no limit" down to a page
-}
-
-ResidentMemory resident_memory(const fs::path& root) {
-  const std::map<std::string, double> numbers = numbers_in(root / "proc/self/status");
-  const auto bytes = [&](const char* name) { return value_of(numbers, name) * 1024; };
-  return {.anonymous = bytes("RssAnon") + bytes("RssShmem"), .files = bytes("RssFile"), .peak = bytes("VmHWM")};
-}
 
 MemoryRoom::MemoryRoom(int sharers, fs::path root)
     : sharers_(sharers),

@@ -7,25 +7,6 @@
 
 namespace lyceum {
 
-/// Returns the folders of the control groups of this process that limit `controller` ("memory", "cpu"), and of the
-/// groups that contain them: those of version 2 and of version 1 [cgroups(7)]. Folders may not exist. `root`: the
-/// folder that has proc and sys.
-std::vector<std::filesystem::path> control_groups(const std::string& controller,
-                                                  const std::filesystem::path& root = "/");
-/// Returns the number in a control group's file; infinity for "max" and for an absent file.
-double number_in(const std::filesystem::path& file);
-/// Returns the limit of a control group on memory, in bytes; infinity if it has none.
-double memory_limit(const std::filesystem::path& group);
-
-/// Bytes of physical memory of this process.
-struct ResidentMemory {
-  double anonymous = 0;  // heap, stacks, and memory shared between processes
-  double files = 0;      // pages of mapped files: program, libraries, token files
-  double peak = 0;       // the largest sum of both so far
-};
-/// Returns the memory of this process; zeros if it is unknown. `root`: the folder that has proc.
-ResidentMemory resident_memory(const std::filesystem::path& root = "/");
-
 /// The physical memory that this process can still get: the least of what the machine and its control groups have left.
 /// Pages of files that the kernel can drop count as free, and swap where the process may use it.
 class MemoryRoom {

@@ -11,6 +11,7 @@
 #include "config/check.h"
 #include "core/allocator.h"
 #include "core/clock.h"
+#include "core/heap.h"
 #include "io/data/tokens/unigram_entropy.h"
 #include "io/files/atomic_file.h"
 #include "io/run/batch_job.h"
@@ -137,6 +138,7 @@ void Trainer::start() {
     }
   }
   if (config_.checkpoint.at_start && state_.step == 0) save({});
+  return_unused_heap();  // what the start has freed
   save_timer_.restart();
 }
 

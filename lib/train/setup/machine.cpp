@@ -12,8 +12,9 @@
 #include <limits>
 #include <sstream>
 
+#include "core/control_groups.h"
 #include "core/error.h"
-#include "core/memory_room.h"
+#include "core/system_files.h"
 
 namespace lyceum {
 
