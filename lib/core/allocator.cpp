@@ -116,7 +116,7 @@ MemoryBlock Allocator::take(std::size_t bytes, std::size_t capacity) {
 bool Allocator::make_room(std::size_t growth, std::size_t resident) {
   const std::size_t most = std::max(most_resident_, resident_ + resident);
   const std::size_t bound = most + most / pool_parts;
-  if (use_.held + growth > bound) shrink_pool(use_.held + growth - bound);
+  if (use_.held + growth > bound) shrink_pool_locked(use_.held + growth - bound);
   if (limit_ && use_.held + growth > limit_) trim_locked();
   if (limit_ && use_.held + growth > limit_) return false;
   if (source_->admits(growth, use_.held)) return true;
@@ -126,7 +126,7 @@ bool Allocator::make_room(std::size_t growth, std::size_t resident) {
 
 /// Returns `excess` bytes of pooled blocks to the system, if the source can take back parts of blocks and they have as
 /// many.
-void Allocator::shrink_pool(std::size_t excess) {
+void Allocator::shrink_pool_locked(std::size_t excess) {
   constexpr std::size_t granularity = std::size_t{64} << 10;  // bytes; a multiple of a page
   while (excess > 0) {
     MemoryBlock block = free_.take_largest();
@@ -211,6 +211,11 @@ void Allocator::set_note(std::string note) {
 void Allocator::trim() {
   const std::lock_guard lock(mutex_);
   trim_locked();
+}
+
+void Allocator::shrink_pool(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (!reserving_) shrink_pool_locked(bytes);
 }
 
 void Allocator::trim_locked() {

@@ -62,6 +62,9 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   void set_note(std::string note);
   /// Returns all pooled blocks to the system; does nothing between start_reserving() and stop_reserving().
   void trim();
+  /// Returns up to `bytes` of pooled blocks of host memory to the system, for code that is about to take memory from
+  /// elsewhere.
+  void shrink_pool(std::size_t bytes);
 
   /// A set of blocks for recorded work (a CUDA graph), which uses the same addresses in every replay.
   class Reserve;
@@ -78,7 +81,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   Allocator(std::unique_ptr<MemorySource> source, std::size_t limit) : source_(std::move(source)), limit_(limit) {}
   MemoryBlock take(std::size_t bytes, std::size_t capacity);
   bool make_room(std::size_t growth, std::size_t resident);
-  void shrink_pool(std::size_t excess);
+  void shrink_pool_locked(std::size_t excess);
   void release(const MemoryBlock& block, std::size_t bytes, MemoryKind kind, Reserve* reserve);
   void trim_locked();
   [[noreturn]] void fail_to_allocate(std::size_t bytes, MemoryKind kind) const;

@@ -61,19 +61,19 @@ UntouchedMemory::~UntouchedMemory() {
   if (region_) munmap(region_, region_bytes_);
 }
 
-std::byte* UntouchedMemory::take(std::size_t bytes) { return bytes >= mapped_from ? region() : HostMemory::take(bytes); }
+std::byte* UntouchedMemory::take(std::size_t bytes) { return bytes >= untouched_from ? region() : HostMemory::take(bytes); }
 
 void UntouchedMemory::give_back(std::byte* block, std::size_t bytes) {
-  if (bytes < mapped_from) HostMemory::give_back(block, bytes);
+  if (bytes < untouched_from) HostMemory::give_back(block, bytes);
 }
 
 void UntouchedMemory::prepare(std::byte* block, std::size_t bytes) {
-  if (bytes < mapped_from) HostMemory::clear(block, bytes);
+  if (bytes < untouched_from) HostMemory::clear(block, bytes);
 }
 
 /// Maps the region at first use: 1 TiB, or the largest power of two that the process may map; null if none.
 std::byte* UntouchedMemory::region() {
-  while (!region_ && region_bytes_ >= mapped_from) {
+  while (!region_ && region_bytes_ >= untouched_from) {
     region_ = map(region_bytes_, MAP_NORESERVE);
     if (!region_) region_bytes_ /= 2;
   }

@@ -9,11 +9,12 @@
 
 namespace lyceum {
 
-/// Host memory. Blocks of 1 MiB or more are mapped, so that the system provides their pages when they are first
-/// written, and takes them back when they are freed or discarded. Smaller ones come from the heap.
+/// Host memory. Blocks of 64 KiB or more are mapped, so that the system provides their pages when they are first
+/// written, and takes them back when they are freed or discarded. Smaller ones come from the heap. (Pooled blocks of
+/// medium size would fragment the heap, which libraries use for their temporary buffers.)
 class HostMemory : public MemorySource {
  public:
-  static constexpr std::size_t mapped_from = std::size_t{1} << 20;
+  static constexpr std::size_t mapped_from = std::size_t{1} << 16;
 
   std::byte* take(std::size_t bytes) override;
   void give_back(std::byte* block, std::size_t bytes) override;
@@ -51,6 +52,7 @@ class UntouchedMemory : public HostMemory {
   bool discards(std::size_t /*capacity*/) const override { return false; }
 
  private:
+  static constexpr std::size_t untouched_from = std::size_t{1} << 20;
   std::byte* region();
 
   std::byte* region_ = nullptr;

@@ -35,7 +35,7 @@ TEST(MemoryRoom, IsThatOfTheTightestGroup) {
 
 TEST(MemoryRoom, KnowsBothVersions) {
   const FakeSystem system("0::/user/run\n");
-  system.group_of_version_2("/user", 800, 100, 0);
+  system.group_of_version_2("/user", 900, 100, 0);
   system.group_of_version_2("/user/run", 1000, 900, 600);
   const MemoryRoom::Verdict verdict = MemoryRoom(1, system.root()).check(0, 0);
   EXPECT_DOUBLE_EQ(verdict.room, 700e6 - kept_files) << "files that the kernel can drop count, but for some";

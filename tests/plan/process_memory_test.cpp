@@ -20,7 +20,7 @@ Config small_on_cpu() {
   Config config;
   config.run.device = DeviceKind::cpu;
   config.model = {.layers = 2, .hidden = 64, .heads = 4, .ffn_hidden = 160, .vocab = 256};
-  config.batch = {.global = 4, .micro = 4, .seq_len = 128};
+  config.batch = {.global = 4, .micro = 2, .seq_len = 128};
   return config;
 }
 

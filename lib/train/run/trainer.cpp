@@ -33,6 +33,8 @@ namespace fs = std::filesystem;
 
 /// The number of consecutive skipped steps at which the run fails: it will not recover.
 constexpr std::int64_t max_consecutive_skips = 50;
+/// Host memory for the buffers of a save, in bytes.
+constexpr std::size_t save_bytes = std::size_t{64} << 20;
 /// The largest number of skipped steps at the end of a run for which the run succeeds.
 constexpr std::int64_t max_skips_at_end = 1;
 
@@ -285,6 +287,7 @@ void Trainer::save(SaveOptions options) {
   train_step_->audit(state_.step);
   agree_on_gemms();
   const auto begun = Clock::now();
+  memory_of(setup_.stream).shrink_pool(save_bytes);  // activations are free now
   work_on_files_of_rank_zero(setup_.mesh.world, [&] { logs_.sync(); });
   const fs::path root = checkpoint_root(config_.run);
   const ProcessGroup& world = setup_.mesh.world;
