@@ -66,8 +66,9 @@ MemoryRoom::MemoryRoom(int sharers, fs::path root)
       groups_(control_groups("memory", root_)) {}
 
 std::string MemoryRoom::Verdict::text() const {
-  const auto megabytes = [](double bytes) { return static_cast<std::int64_t>(std::max(0.0, bytes) / 1e6); };
-  return format_message("{} has {} MB left of {} MB", {place, megabytes(room), megabytes(limit)});
+  const auto megabytes = [](double bytes) { return std::llround(std::max(0.0, bytes) / 1e6); };
+  return format_message("{} has {} MB left of {} MB, and {} MB are needed with a reserve",
+                        {place, megabytes(room), megabytes(limit), megabytes(needed)});
 }
 
 MemoryRoom::Verdict MemoryRoom::check(std::size_t growth, std::size_t held) const {

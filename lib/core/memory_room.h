@@ -22,7 +22,7 @@ class MemoryRoom {
     std::string place;  // "the machine", "the control group /job"
     bool fits() const { return needed <= room; }
     std::size_t left() const { return static_cast<std::size_t>(room - needed); }
-    /// Returns "the control group /job has 12 MB left of its limit of 1000 MB".
+    /// Returns "the control group /job has 12 MB left of 1000 MB, and 30 MB are needed with a reserve".
     std::string text() const;
   };
   /// Compares what the process needs with the room. `growth`: bytes that it is about to write to; `held`: bytes of

@@ -185,7 +185,7 @@ TEST(Allocator, RefusesMoreThanThereIsRoomFor) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::ContainsRegex("out of memory: cannot allocate 47 MB more for activations .in use: "
                                                      "weights 28 MB.*; the control group .*/job has 65 MB left of 1000 "
-                                                     "MB; planned: 500 MB; lower batch.micro"));
+                                                     "MB, and 67 MB are needed.*; planned: 500 MB; lower batch.micro"));
     EXPECT_EQ(error.code(), ExitCode::failed);
   }
   EXPECT_LT(memory->use().held, 31 * megabyte) << "the pool was returned first";
