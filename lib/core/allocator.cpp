@@ -82,8 +82,8 @@ class Allocator::Reserve {
   MemoryUse before_, most_;
 };
 
-/// Returns a block of at least `capacity`, of which `bytes` are about to be used; a block without memory if the limit or
-/// the memory is exhausted.
+/// Returns a block of at least `capacity`, of which `bytes` are about to be used; a block without memory if the limit
+/// or the memory is exhausted.
 MemoryBlock Allocator::take(std::size_t bytes, std::size_t capacity) {
   MemoryBlock block = reserving_ ? reserving_->free().take(capacity) : MemoryBlock{};
   if (!block.memory) block = free_.take(capacity);

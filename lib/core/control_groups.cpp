@@ -41,7 +41,8 @@ std::vector<fs::path> control_groups(const std::string& controller, const fs::pa
 
 double memory_limit(const fs::path& group) {
   const double limit = std::min(number_in(group / "memory.max"), number_in(group / "memory.limit_in_bytes"));
-  return limit < 0x1p62 ? limit : std::numeric_limits<double>::infinity();  // version 1 rounds "no limit" down to a page
+  return limit < 0x1p62 ? limit
+                        : std::numeric_limits<double>::infinity();  // version 1 rounds "no limit" down to a page
 }
 
 }  // namespace lyceum

@@ -61,7 +61,9 @@ UntouchedMemory::~UntouchedMemory() {
   if (region_) munmap(region_, region_bytes_);
 }
 
-std::byte* UntouchedMemory::take(std::size_t bytes) { return bytes >= untouched_from ? region() : HostMemory::take(bytes); }
+std::byte* UntouchedMemory::take(std::size_t bytes) {
+  return bytes >= untouched_from ? region() : HostMemory::take(bytes);
+}
 
 void UntouchedMemory::give_back(std::byte* block, std::size_t bytes) {
   if (bytes < untouched_from) HostMemory::give_back(block, bytes);

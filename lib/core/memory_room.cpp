@@ -23,7 +23,7 @@ constexpr double mebibyte = 1 << 20;
 /// /proc/meminfo: it keeps some.
 double droppable(double files) { return files - std::min(files / 2, 32 * mebibyte); }
 
-/// What a control group, or the machine, has left.
+/// The memory that a control group, or the machine, has left, in bytes.
 struct Room {
   double bytes = unlimited, limit = unlimited;
 };
@@ -44,14 +44,15 @@ Room room_of_group(const fs::path& group, double free_swap) {
   if (!std::isfinite(used)) return {};
   const std::map<std::string, double> numbers = numbers_in(group / "memory.stat");
   const std::string prefix = second ? "" : "total_";
-  double room = limit - used +
-                droppable(value_of(numbers, prefix + "inactive_file") + value_of(numbers, prefix + "active_file"));
+  double room =
+      limit - used + droppable(value_of(numbers, prefix + "inactive_file") + value_of(numbers, prefix + "active_file"));
   if (second) {
     const double swapped = number_in(group / "memory.swap.current");
     if (std::isfinite(swapped)) room += std::clamp(number_in(group / "memory.swap.max") - swapped, 0.0, free_swap);
   } else {
     // The limit of memory and swap together; without the file, the group does not limit swap.
-    const double both = number_in(group / "memory.memsw.limit_in_bytes") - number_in(group / "memory.memsw.usage_in_bytes");
+    const double both =
+        number_in(group / "memory.memsw.limit_in_bytes") - number_in(group / "memory.memsw.usage_in_bytes");
     room += std::isnan(both) ? free_swap : std::clamp(both - std::max(0.0, limit - used), 0.0, free_swap);
   }
   return {.bytes = room, .limit = limit};
@@ -73,8 +74,7 @@ std::string MemoryRoom::Verdict::text() const {
 
 MemoryRoom::Verdict MemoryRoom::check(std::size_t growth, std::size_t held) const {
   constexpr double margin = 16 * mebibyte;  // for memory outside of the allocator, which is not checked
-  const double unwritten =
-      std::max(0.0, static_cast<double>(held) + before_ - resident_memory(root_).anonymous);
+  const double unwritten = std::max(0.0, static_cast<double>(held) + before_ - resident_memory(root_).anonymous);
   Verdict verdict{.needed = sharers_ * (static_cast<double>(growth) + unwritten + margin), .place = "this machine"};
   double swap = 0;
   Room least = room_of_machine(root_, swap);

@@ -107,9 +107,9 @@ struct PlanLimits {
   bool all_rows = true;
   MeshPlanCache* cache = nullptr;
 };
-/// Plans training on `world` ranks. `config` must be resolved. Without a cluster the plan has no time, but the memory of
-/// processes on the CPU; the memory of a cluster's rank is only for what the allocator holds. Throws a usage
-/// Error unless can_plan_step().
+/// Plans training on `world` ranks. `config` must be resolved. Without a cluster the plan has no time, but the memory
+/// of processes on the CPU; the memory of a cluster's rank is only for what the allocator holds. Throws a usage Error
+/// unless can_plan_step().
 MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster,
                    const PlanLimits& limits = {});
 /// Returns the plan's pipeline simulated with at most `most` micro-batches, but at least one per pipeline rank, for

@@ -58,11 +58,10 @@ std::string memory_table(const MeshPlan& plan, std::size_t most) {
       blocks += stage.count == 1 ? fmt::format("{}", stage.first) : fmt::format("{}-{}", stage.first, stage.end() - 1);
     }
     const RankMemory& memory = rank.memory;
-    std::vector<std::string> cells{fmt::format("{}", row),         fmt::format("{}", rank.rank),
-                                   blocks,                         bytes_text(memory.weights),
-                                   bytes_text(memory.gradients),   bytes_text(memory.optimizer),
-                                   bytes_text(memory.activations), bytes_text(memory.buffers),
-                                   bytes_text(memory.total())};
+    std::vector<std::string> cells{
+        fmt::format("{}", row),         fmt::format("{}", rank.rank), blocks,
+        bytes_text(memory.weights),     bytes_text(memory.gradients), bytes_text(memory.optimizer),
+        bytes_text(memory.activations), bytes_text(memory.buffers),   bytes_text(memory.total())};
     if (process) cells.insert(cells.end(), {bytes_text(memory.process), bytes_text(memory.resident())});
     table.add(cells);
   }

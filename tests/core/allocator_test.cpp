@@ -183,9 +183,10 @@ TEST(Allocator, RefusesMoreThanThereIsRoomFor) {
     memory->allocate(50 * megabyte, activations);
     ADD_FAILURE();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::ContainsRegex("out of memory: cannot allocate 47 MB more for activations .in use: "
-                                                     "weights 28 MB.*; the control group .*/job has 65 MB left of 1000 "
-                                                     "MB, and 67 MB are needed.*; planned: 500 MB; lower batch.micro"));
+    EXPECT_THAT(error.what(),
+                testing::ContainsRegex("out of memory: cannot allocate 47 MB more for activations .in use: "
+                                       "weights 28 MB.*; the control group .*/job has 65 MB left of 1000 "
+                                       "MB, and 67 MB are needed.*; planned: 500 MB; lower batch.micro"));
     EXPECT_EQ(error.code(), ExitCode::failed);
   }
   EXPECT_LT(memory->use().held, 31 * megabyte) << "the pool was returned first";

@@ -26,7 +26,9 @@ TEST(MemoryRoom, IsThatOfTheTightestGroup) {
   EXPECT_DOUBLE_EQ(verdict.room, 100e6);
   EXPECT_DOUBLE_EQ(verdict.limit, 1000e6);
   EXPECT_DOUBLE_EQ(verdict.needed, margin);
-  EXPECT_THAT(verdict.text(), testing::MatchesRegex("the control group .*/memory/slurm/job has 100 MB left of 1000 MB, and 17 MB are needed.*"));
+  EXPECT_THAT(verdict.text(),
+              testing::MatchesRegex(
+                  "the control group .*/memory/slurm/job has 100 MB left of 1000 MB, and 17 MB are needed.*"));
   system.group_of_version_1("/slurm", 2000, 1950, 0);  // other jobs grow
   verdict = room.check(0, 0);
   EXPECT_DOUBLE_EQ(verdict.room, 50e6);

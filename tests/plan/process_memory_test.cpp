@@ -48,7 +48,8 @@ TEST(ProcessMemory, IsNotThatOfAGpu) {
   const MeshPlan plan = planned(config, 1);
   EXPECT_EQ(plan.peak_resident(), plan.peak_memory());
   EXPECT_THAT(memory_table(plan), Not(HasSubstr("resident")));
-  EXPECT_FALSE(nlohmann::json::parse(json_report(plan, {}, nullptr, 1e9)).at("memory_bytes_per_rank").contains("process"));
+  EXPECT_FALSE(
+      nlohmann::json::parse(json_report(plan, {}, nullptr, 1e9)).at("memory_bytes_per_rank").contains("process"));
 }
 
 TEST(ProcessMemory, HasTheCopyOfABackgroundSave) {

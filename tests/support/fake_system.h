@@ -34,8 +34,8 @@ class FakeSystem {
     const std::string folder = "sys/fs/cgroup/memory" + name + "/";
     write(folder + "memory.limit_in_bytes", megabytes(limit));
     write(folder + "memory.usage_in_bytes", megabytes(used));
-    write(folder + "memory.stat", "cache 1\ninactive_file 1\ntotal_inactive_file " + megabytes(files) +
-                                      "\ntotal_active_file 0\n");
+    write(folder + "memory.stat",
+          "cache 1\ninactive_file 1\ntotal_inactive_file " + megabytes(files) + "\ntotal_active_file 0\n");
   }
   /// Does the same for version 2.
   void group_of_version_2(const std::string& name, int limit, int used, int files) const {

@@ -31,11 +31,21 @@ struct Key {
     interval_ms,
     count
   };
-  static constexpr std::array<std::string_view, count> names{
-      "loss",    "valid_loss", "grad_norm",         "tokens",       "tokens_per_second",
-      "step_ms", "mfu",        "load_imbalance",    "idle_experts", "dead_experts",
-      "skipped", "rollbacks",  "memory_peak_bytes", "resident_peak_bytes",
-      "interval_ms"};
+  static constexpr std::array<std::string_view, count> names{"loss",
+                                                             "valid_loss",
+                                                             "grad_norm",
+                                                             "tokens",
+                                                             "tokens_per_second",
+                                                             "step_ms",
+                                                             "mfu",
+                                                             "load_imbalance",
+                                                             "idle_experts",
+                                                             "dead_experts",
+                                                             "skipped",
+                                                             "rollbacks",
+                                                             "memory_peak_bytes",
+                                                             "resident_peak_bytes",
+                                                             "interval_ms"};
 };
 
 /// Computes a Milestone from the steps in ascending order. Positions are steps or tokens.

@@ -91,9 +91,9 @@ void MatmulCache::execute(const CpuStream& stream, const Gemm<bfloat16, Out>& ge
   operands.c.set_data_handle(gemm.c.data);
   operands.scratchpad.set_data_handle(own.scratchpad.get());
   product->primitive.execute(own.stream, {{DNNL_ARG_SRC, operands.a},
-                                         {DNNL_ARG_WEIGHTS, operands.b},
-                                         {DNNL_ARG_DST, operands.c},
-                                         {DNNL_ARG_SCRATCHPAD, operands.scratchpad}});
+                                          {DNNL_ARG_WEIGHTS, operands.b},
+                                          {DNNL_ARG_DST, operands.c},
+                                          {DNNL_ARG_SCRATCHPAD, operands.scratchpad}});
   own.stream.wait();
 }
 

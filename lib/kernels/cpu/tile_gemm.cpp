@@ -18,8 +18,8 @@ namespace {
 /// second-level cache.
 constexpr std::int64_t largest_slice = 512;
 
-/// Compiled products with f32 results have at most this depth. The depth of an expert's weight gradient is the number of
-/// its rows, which changes in every step; without the bound, there would be as many compiled products as numbers of
+/// Compiled products with f32 results have at most this depth. The depth of an expert's weight gradient is the number
+/// of its rows, which changes in every step; without the bound, there would be as many compiled products as numbers of
 /// rows.
 constexpr std::int64_t compiled_depth = 2048;
 
@@ -130,12 +130,13 @@ void TileGemm::multiply_converted(const Gemm<bfloat16, Out>& tile, int thread) c
   }
   float* a_memory = memory + max_rows_ * max_cols_;
   float* b_memory = a_memory + largest_slice * max_rows_;
-  for_each_equal_slice(tile, [&](const Matrix<const bfloat16>& a_slice, const Matrix<const bfloat16>& b_slice, bool add) {
-    const Matrix<float> a(a_memory, a_slice.rows, a_slice.cols), b(b_memory, b_slice.rows, b_slice.cols);
-    convert(a_slice, a);
-    convert(b_slice, b);
-    (*this)(Gemm<float>{a, b, sum, tile.transpose_a, tile.transpose_b, add}, thread);
-  });
+  for_each_equal_slice(
+      tile, [&](const Matrix<const bfloat16>& a_slice, const Matrix<const bfloat16>& b_slice, bool add) {
+        const Matrix<float> a(a_memory, a_slice.rows, a_slice.cols), b(b_memory, b_slice.rows, b_slice.cols);
+        convert(a_slice, a);
+        convert(b_slice, b);
+        (*this)(Gemm<float>{a, b, sum, tile.transpose_a, tile.transpose_b, add}, thread);
+      });
   if constexpr (!std::is_same_v<Out, float>) convert(Matrix<const float>(sum), tile.c);
 }
 
@@ -144,9 +145,11 @@ void TileGemm::multiply_native(const Gemm<bfloat16, Out>& tile, int thread) cons
   if (tile.c.size() == 0) return;
   if (depth_of(tile) == 0) return clear(tile);
   if constexpr (std::is_same_v<Out, float>) {
-    for_each_slice(tile, compiled_depth, [&](const Matrix<const bfloat16>& a, const Matrix<const bfloat16>& b, bool add) {
-      products_.execute(stream_, Gemm<bfloat16, Out>{a, b, tile.c, tile.transpose_a, tile.transpose_b, add}, thread);
-    });
+    for_each_slice(tile, compiled_depth,
+                   [&](const Matrix<const bfloat16>& a, const Matrix<const bfloat16>& b, bool add) {
+                     products_.execute(
+                         stream_, Gemm<bfloat16, Out>{a, b, tile.c, tile.transpose_a, tile.transpose_b, add}, thread);
+                   });
   } else {
     products_.execute(stream_, tile, thread);
   }

@@ -179,8 +179,8 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
   }
   const int threads = resources[static_cast<std::size_t>(host_world.rank())].threads;
   omp_set_num_threads(threads);  // of work on the host, such as drawing initial weights, also beside a GPU
-  const Stream stream = gpu ? gpu_stream(gpu->device)
-                            : CpuStream(threads, Allocator::create_within(MemoryRoom(session.local_size())));
+  const Stream stream =
+      gpu ? gpu_stream(gpu->device) : CpuStream(threads, Allocator::create_within(MemoryRoom(session.local_size())));
   memory_of(stream).set_note(planned_note(planned, beside, session.local_size()));
   host_world.set_checksums(config.parallel.checksums);
   ProcessGroup world = host_world.on(stream, gpu ? gpu->transport : Transport::mpi);
