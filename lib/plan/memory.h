@@ -15,7 +15,8 @@ namespace lyceum {
 /// Bytes of one rank by MemoryKind; each is the maximum of that kind during a step.
 struct RankMemory {
   double weights = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0;
-  /// Bytes of host memory that the rank's process takes in addition, see process_bytes(); 0 if the memory is that of a GPU.
+  /// Bytes of host memory that the rank's process takes in addition, see process_bytes(); 0 if the memory is that of a
+  /// GPU.
   double process = 0;
   /// Bytes of weights and gradients that ZeRO holds only temporarily, in excess of those that it holds when activations
   /// are at their maximum.
