@@ -15,6 +15,7 @@
 #include "apps/output.h"
 #include "apps/run_config.h"
 #include "config/binding.h"
+#include "io/checkpoint/summary.h"
 #include "io/text/json.h"
 #include "io/text/table.h"
 #include "train/run/run_state.h"
@@ -64,12 +65,11 @@ int list(const fs::path& directory) {
   Table table({"name", ">step", "mesh", ">tensors", ">parameters", ">size", ">age", "sound", "complete"});
   for (const std::string& name : names) {
     try {
-      const CheckpointReader reader(root / name);
-      const std::string problem = reader.problem(CheckpointReader::Check::sizes);
-      table.add({name, fmt::to_string(reader.header().step), reader.header().mesh,
-                 fmt::to_string(reader.tensors().size()), human_count(static_cast<double>(parameters(reader))),
-                 text_of_bytes(reader.bytes()), age_of(root / name / "manifest.json"), sound_text(reader.header()),
-                 problem.empty() ? "yes" : "no: " + problem});
+      const CheckpointSummary listed = summarize_checkpoint(root / name);
+      table.add({name, fmt::to_string(listed.header.step), listed.header.mesh, fmt::to_string(listed.tensors),
+                 human_count(static_cast<double>(listed.parameters)), text_of_bytes(listed.bytes),
+                 age_of(root / name / "manifest.json"), sound_text(listed.header),
+                 listed.problem.empty() ? "yes" : "no: " + listed.problem});
     } catch (const Error& error) {
       table.add({name, "", "", "", "", "", "", "", std::string("no: ") + error.what()});
     }

@@ -18,9 +18,11 @@
 #include "core/error.h"
 #include "io/files/atomic_file.h"
 #include "io/report/timeline_svg.h"
+#include "io/text/table.h"
 #include "model/adapters.h"
 #include "model/model_tensors.h"
 #include "optim/weight_rule.h"
+#include "plan/checkpoint_list.h"
 #include "plan/report.h"
 #include "plan/stage_plans.h"
 #include "plan/variants.h"
@@ -216,6 +218,14 @@ std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, std::span<co
   std::string text = model_report(plan.config) + (search ? search_report(*search, plan.world, *cluster) : "") +
                      mesh_report(plan, cluster, tokens, stages);
   text += fmt::format("\ncheckpoints {}\n", saves_text(plan.config));
+  constexpr double stated = 1e6;  // bytes
+  if (const CheckpointList list = checkpoint_list(plan.config); list.saving_bytes >= stated) {
+    text += fmt::format(
+        "their list of {} tensors takes {} of memory on every rank while a run resumes, {} on rank 0 "
+        "during a save\n",
+        list.tensors, text_of_bytes(static_cast<std::int64_t>(list.resuming_bytes)),
+        text_of_bytes(static_cast<std::int64_t>(list.saving_bytes)));
+  }
   for (const std::string& doubt : doubts_of(plan.config)) text += "warning: " + doubt + '\n';
   return text;
 }

@@ -79,6 +79,7 @@ void measure(std::int64_t tensors, double megabytes) {
   auto begin_phase = begin_write;
   std::string phase;
   const auto probe = [&](std::string_view now) {
+    if (now == phase) return;
     if (group.rank() == 0 && !phase.empty()) fmt::print("  {:26} {:7.3f} s\n", phase, seconds_since(begin_phase));
     phase = now;
     begin_phase = Clock::now();
@@ -87,15 +88,14 @@ void measure(std::int64_t tensors, double megabytes) {
   const double plain = most(group, seconds_since(begin_write));
   report("write", begin_write);
   const auto begin_choose = Clock::now();
-  const auto path = choose_checkpoint(group, root, "auto", [](const std::string& text) { fmt::print("{}\n", text); });
+  const auto reader = choose_checkpoint(group, root, "auto", [](const std::string& text) { fmt::print("{}\n", text); });
   report("choose (verifies)", begin_choose);
   const auto begin_read = Clock::now();
-  const CheckpointReader reader(path.value());
   std::vector<float> out(values.size());
-  for (const CheckpointSlice& slice : slices) reader.read(slice.name, slice.box, out.data());
+  for (const CheckpointSlice& slice : slices) reader.value().read(slice.name, slice.box, out.data());
   report("read own", begin_read);
   const auto begin_others = Clock::now();
-  const CheckpointReader again(path.value());
+  const CheckpointReader again(reader->directory());
   for (const CheckpointReader::Entry& entry : again.tensors())
     again.read(entry.name, Box::whole(entry.shape), out.data());
   report("read all, every rank", begin_others);

@@ -109,7 +109,7 @@ Curve train(const MpiSession& session, Config config, const TokenLoader& loader,
   Curve curve;
   for (int s = 0; s < steps; ++s) {
     const StepResult done = step.run(loader, s, s * config.batch.global, 1e-3);
-    curve.imbalance.push_back(imbalance_of_groups(done.routing, config.parallel.expert));
+    curve.imbalance.push_back(imbalance_of_groups(done.loads, config.parallel.expert));
     curve.loss.push_back(done.loss);
   }
   return curve;

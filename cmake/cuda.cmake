@@ -28,12 +28,11 @@ if(LYCEUM_CUDA)
   find_package(CUDAToolkit REQUIRED)
   # Never -lcuda: a program linked with the driver's stub does not start on a machine without a driver.
   find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
-  find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
+  find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})  # only for scripts/bundle.sh --with-cuda
   add_library(lyceum_nccl INTERFACE)
   target_include_directories(lyceum_nccl SYSTEM INTERFACE ${NCCL_INCLUDE})
-  target_link_libraries(lyceum_nccl INTERFACE ${NCCL_LIBRARY})
   add_library(lyceum_cuda INTERFACE)
-  # cuBLASLt is not linked, but loaded on first use: lib/kernels/cuda/cublaslt_on_demand.cpp.
+  # cuBLASLt and NCCL are not linked, but loaded on first use: core/library_on_demand.h.
   target_link_libraries(lyceum_cuda INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
   list(APPEND CMAKE_BUILD_RPATH ${CUDAToolkit_LIBRARY_DIR})
   add_compile_definitions(LYCEUM_CUDA=1)

@@ -40,7 +40,7 @@ function(lyceum_room name)
   if(LYCEUM_CUDA OR LYCEUM_CUDA_ON_HOST)
     file(GLOB_RECURSE device_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
     if(LYCEUM_CUDA_ON_HOST)  # the emulation has no tensor cores, see tests/support/host_cuda/tensor_core.cpp
-      list(FILTER sources EXCLUDE REGEX "_tensor_core\\.|/cublaslt_on_demand\\.")  # it does not load cuBLASLt
+      list(FILTER sources EXCLUDE REGEX "_tensor_core\\.|/(cublaslt|nccl)_on_demand\\.")  # it loads no libraries
       list(FILTER device_sources EXCLUDE REGEX "_tensor_core\\.")
     endif()
     if(device_sources)

@@ -12,8 +12,8 @@
 #
 # Build first, for the intended CPUs: cmake --preset cpu -DLYCEUM_ARCH=x86-64-v4 (or -v3); and for one GPU architecture:
 # cmake --preset cuda -DLYCEUM_ARCH=x86-64-v3 -DLYCEUM_CUDA_ARCHITECTURES=90a-real. Without --with-cuda no CUDA
-# library is included: the programs look for libcublasLt and libnccl in LD_LIBRARY_PATH, $CUDA_HOME/lib64,
-# /usr/local/cuda/lib64 and the system's folders. The driver is always the machine's.
+# library is included: on a GPU the programs look for libcublasLt, and for several GPUs for libnccl, as docs/bundle.md says.
+# The driver is always the machine's.
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -126,13 +126,15 @@ driver='^(libcuda|libnvidia.*)\.so'
 cuda='^(libcudart|libcublas|libcublasLt|libnccl|libnvrtc.*|libnvJitLink|libcudnn.*)\.so'
 leave_out=$glibc\|$driver
 ((with_cuda)) || leave_out=$leave_out\|$cuda
-needs_cuda=0
-if ldd "$partial/libexec/lyceum" | grep -q 'libnccl'; then needs_cuda=1; fi
 found=$(elf_files | xargs ldd 2>/dev/null)
-if ((needs_cuda)); then  # cuBLASLt is loaded on demand, so ldd does not list it
-  cublaslt=$(cached CUDA_cublasLt_LIBRARY)
-  cublaslt_name=$(objdump -p "$cublaslt" | awk '$1 == "SONAME" { print $2 }')
-  found+=$'\n'"$cublaslt_name => $cublaslt"
+for_gpus=$([[ $(cached LYCEUM_CUDA) != ON ]] || echo 1)
+if [[ $for_gpus ]]; then  # these are loaded on demand, so ldd does not list them
+  for key in CUDA_cublasLt_LIBRARY NCCL_LIBRARY; do
+    library=$(cached $key)
+    [[ -f $library || $with_cuda == 0 ]] || fail "the build knows no $key to include: install it and configure again"
+    [[ ! -f $library ]] || found+=$'\n'"$(objdump -p "$library" | awk '$1 == "SONAME" { print $2 }') => $library"
+  done
+  cublaslt_name=$(grep -o '^[ \t]*libcublasLt\.so[^ ]*' <<<"$found" | tr -d ' \t' | head -1)
 fi
 missing=$(awk '/not found/ { print $1 }' <<<"$found" | sort -u)
 for library in $missing; do
@@ -165,12 +167,11 @@ fi
   ((!gpu)) || echo "  ./gpu.sh --help   # all checks of a GPU"
   echo
   echo "The folder can be anywhere, and can be moved. See share/doc/lyceum/bundle.md."
-  if ((needs_cuda && with_cuda)); then
+  if [[ $for_gpus ]] && ((with_cuda)); then
     echo "Built for NVIDIA GPUs: cuBLASLt and NCCL are in libs/; the driver is the machine's."
-  elif ((needs_cuda)); then
-    wanted=$(ldd "$build/apps/lyceum" | awk '{ print $1 }' | grep -E "$cuda" | paste -sd' ')
-    echo "Built for NVIDIA GPUs: it needs $wanted, even without a GPU, and $cublaslt_name on a GPU. They"
-    echo "are searched for in LD_LIBRARY_PATH, \$CUDA_HOME/lib64, /usr/local/cuda/lib64 and the system's folders."
+  elif [[ $for_gpus ]]; then
+    echo "Built for NVIDIA GPUs: on a GPU it needs $cublaslt_name, on several also libnccl.so.2. They are searched for in"
+    echo "LD_LIBRARY_PATH, the system's folders, \$CUDA_HOME/lib64, /usr/local/cuda/lib64, and NVIDIA's packages of Python."
   fi
 } >"$partial/README"
 

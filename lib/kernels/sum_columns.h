@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "core/stream.h"
@@ -13,7 +14,15 @@ struct SumColumns {
   std::span<double> sums;  // [cols]
 };
 
+/// Sets sums[i] = Σ_t counts[t, i].
+struct SumCounts {
+  Matrix<const std::int64_t> counts;  // [rows, cols]
+  std::span<std::int64_t> sums;       // [cols]
+};
+
 void run(const CpuStream& stream, const SumColumns& sum);
 void run(const CudaStream& stream, const SumColumns& sum);
+void run(const CpuStream& stream, const SumCounts& sum);
+void run(const CudaStream& stream, const SumCounts& sum);
 
 }  // namespace lyceum

@@ -9,6 +9,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/measures.h"
 #include "kernels/rope.h"
+#include "kernels/sum_columns.h"
 #include "model/adapters.h"
 #include "model/routing/router.h"
 #include "model/sublayer_spec.h"
@@ -225,14 +226,23 @@ void Transformer::clear_routing() {
 
 void Transformer::update_routers(std::span<const StepVerdict> verdict) const {
   if (std::ranges::none_of(routed_, [](const Sublayer* each) { return each->router()->learns_from_counts(); })) return;
-  const Tensor counts = Tensor::empty(stream_, DType::i64, counts_.shape(), MemoryKind::buffers);
-  copy_on_device(stream_, counts.raw(), counts_.raw(), counts_.bytes());
-  mesh_->data_tensor.all_reduce_async(counts).wait();
-  std::int64_t offset = 0;
+  std::int64_t choices = 0;
+  for (const Mixture& mixture : mixtures_) choices += mixture.choices();
+  const Tensor loads = Tensor::empty(stream_, DType::i64, {choices}, MemoryKind::buffers);
+  std::int64_t count = 0, load = 0;
+  for (const Mixture& mixture : mixtures_) {
+    launch(stream_,
+           SumCounts{.counts = counts_.view(count, {mixture.k, mixture.choices()}).matrix<const std::int64_t>(),
+                     .sums = loads.slice(load, mixture.choices()).span<std::int64_t>()});
+    count += mixture.k * mixture.choices();
+    load += mixture.choices();
+  }
+  mesh_->data_tensor.all_reduce_async(loads).wait();
+  load = 0;
   for (const Sublayer* sublayer : routed_) {
-    const Mixture& mixture = *sublayer->mixture();
-    sublayer->router()->update(stream_, counts.view(offset, {mixture.k, mixture.choices()}), verdict);
-    offset += mixture.k * mixture.choices();
+    const std::int64_t own = sublayer->mixture()->choices();
+    sublayer->router()->update(stream_, loads.view(load, {1, own}), verdict);
+    load += own;
   }
 }
 

@@ -40,17 +40,27 @@ int fewest_together(int first, int size, int stride, int node) {
   return std::min({on_first, on_last, others ? node / stride : size});
 }
 
-/// Returns share_outside() on `expert_copies`, by counting the members of each group on each machine.
+/// Returns share_outside() on `expert_copies`. Within a pipeline stage, a group has `expert_tensor` adjacent ranks in
+/// every `expert · expert_tensor` ranks.
 double expert_copies_outside(const Cluster& cluster, const MeshRank& mesh_rank) {
-  std::map<std::pair<int, int>, int> members;  // by group and machine
-  for (int rank = 0; rank < mesh_rank.world; ++rank) {
-    const int pipeline = rank / mesh_rank.stage_ranks(), within = rank % mesh_rank.stage_ranks();
-    const int expert = within / mesh_rank.shape.expert_tensor % mesh_rank.shape.expert;
-    ++members[{pipeline * mesh_rank.shape.expert + expert, rank / cluster.node_ranks}];
-  }
+  const int adjacent = mesh_rank.shape.expert_tensor, period = mesh_rank.shape.expert * adjacent;
+  const int stage = mesh_rank.stage_ranks(), node = cluster.node_ranks;
   const int size = mesh_rank.size(Axis::expert_copies);
   int fewest = size;
-  for (const auto& [place, count] : members) fewest = std::min(fewest, count);
+  const int unlike_stages = node / std::gcd(node, stage);  // after this many stages, their positions on machines repeat
+  for (int s = 0; s < std::min(unlike_stages, mesh_rank.shape.pipeline); ++s) {
+    const int begin = s * stage;
+    for (int machine = begin / node; machine * node < begin + stage; ++machine) {
+      const int from = std::max(machine * node - begin, 0), to = std::min((machine + 1) * node - begin, stage);
+      for (int first = 0; first < period; first += adjacent) {
+        const auto members_before = [&](int offset) {
+          return offset / period * adjacent + std::clamp(offset % period - first, 0, adjacent);
+        };
+        const int members = members_before(to) - members_before(from);
+        if (members > 0) fewest = std::min(fewest, members);
+      }
+    }
+  }
   return static_cast<double>(size - fewest) / (size - 1);
 }
 
@@ -168,7 +178,7 @@ double seconds(const Cluster& cluster, const MeshRank& mesh_rank, const Traffic&
   for (std::size_t a = 0; a < axis_names.size(); ++a) {
     const auto axis = static_cast<Axis>(a);
     const double size = mesh_rank.size(axis);
-    if (size == 1) continue;
+    if (size == 1 || traffic.bytes(axis) == 0) continue;
     const double outside = share_outside(cluster, mesh_rank, axis);
     for (std::size_t t = 0; t < transfer_names.size(); ++t) {
       const auto transfer = static_cast<Transfer>(t);

@@ -34,7 +34,8 @@ Cluster default_cluster(Precision precision);
 ///   - n−1 times the rank's own bytes for an all-gather, and
 ///   - all counted bytes otherwise.
 /// If the group spans machines, the network's rate applies; an all-to-all uses the network only for the share of its
-/// peers on other machines. Each operation adds ⌈log2 n⌉ latencies.
+/// peers on other machines. Each operation adds ⌈log2 n⌉ latencies: over MPI, reductions and gathers take 1 to 2 · log2
+/// n messages one after the other (ReductionLevel), and the n − 1 messages of an all-to-all are in flight together.
 double seconds(const Cluster& cluster, const MeshRank& mesh_rank, const Traffic& traffic);
 
 }  // namespace lyceum

@@ -5,7 +5,7 @@
 #include "autograd/key_value_cache.h"
 #include "model/loss_kind.h"
 #include "model/routing/mixture.h"
-#include "model/routing/routing_statistics.h"
+#include "model/routing/routing_sums.h"
 #include "model/sublayer_spec.h"
 #include "model/working_type.h"
 #include "optim/step_end.h"
@@ -122,7 +122,7 @@ std::map<int, LayerBytes> shared_layers(const Config& config, const MeshRank& me
 
 namespace {
 
-/// Adds the traffic of losses, norms and routing counts.
+/// Adds the traffic of losses, norms and loads of experts.
 void add_end_of_step(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units,
                      Traffic& end) {
   // The number of trained targets. Ranks also agree on it if a token file has a mask, but a plan does not open files.
@@ -136,14 +136,8 @@ void add_end_of_step(const Config& config, const MeshRank& mesh_rank, std::span<
     const auto [axis, numbers] = QkClip::exchange(config, mesh_rank.shape.tensor);
     end.add(mesh_rank, axis, Transfer::all_reduce, number(numbers) * sizeof(double));
   }
-  std::int64_t counts = 0, sums = 0;
-  for (const RoutingSums& routing : no_routing(config)) {
-    counts += std::ssize(routing.counts) + std::ssize(routing.dropped);
-    sums += std::ssize(routing.probability) + 1;  // and the entropy
-  }
   for (const Axis axis : whole_model) {
-    end.add(mesh_rank, axis, Transfer::all_reduce, number(counts) * sizeof(std::int64_t));
-    end.add(mesh_rank, axis, Transfer::all_reduce, number(sums) * sizeof(double));
+    end.add(mesh_rank, axis, Transfer::all_reduce, number(summed_loads(config)) * sizeof(std::int64_t));
   }
 }
 

@@ -66,7 +66,7 @@ std::map<int, LayerBytes> shared_layers(const Config& config, const MeshRank& me
 struct StepTraffic {
   Traffic reductions;  // sums of gradients over copies; overlap with backward
   Traffic gathers;     // gathers of values with ZeRO 1 to 3, of summed gradients with ZeRO 0
-  Traffic end;         // gradient sum of a shared table, losses, norms, routing counts, counts for router biases
+  Traffic end;         // gradient sum of a shared table, losses, norms, loads, counts for router biases
   Traffic matrices;    // parts of matrices that Muon orthogonalises, and its results, see plan_muon()
 };
 /// Returns the traffic of this rank in one step, except that of Transformer::update_routers() and of Muon.

@@ -4,6 +4,7 @@
 
 #include "io/text/json.h"
 #include "model/counts.h"
+#include "plan/checkpoint_list.h"
 #include "plan/memory.h"
 #include "plan/report.h"
 
@@ -71,6 +72,7 @@ void add_traffic(const MeshPlan& plan, Json& json) {
 
 Json model_json(const Config& config) {
   const ModelCounts counts = count_model(config);
+  const CheckpointList list = checkpoint_list(config);
   return {{"parameters",
            {{"total", counts.parameters},
             {"activated", counts.activated},
@@ -80,7 +82,11 @@ Json model_json(const Config& config) {
             {"modules_activated", counts.modules.activated}}},
           {"flops_per_sequence", counts.flops_per_sequence},
           {"causal_flops_per_sequence", counts.causal_flops_per_sequence},
-          {"cache_bytes_per_sequence", whole(cache_bytes(config))}};
+          {"cache_bytes_per_sequence", whole(cache_bytes(config))},
+          {"checkpoint_list",
+           {{"tensors", list.tensors},
+            {"resuming_bytes", whole(list.resuming_bytes)},
+            {"saving_bytes", whole(list.saving_bytes)}}}};
 }
 
 }  // namespace

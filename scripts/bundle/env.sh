@@ -22,12 +22,6 @@ export HWLOC_PLUGINS_PATH=$lyceum_bundle/lib/hwloc
 # Open MPI keeps sockets and shared memory in TMPDIR. A folder of the login node may not exist on other nodes, and a long path
 # does not fit into the name of a socket.
 if [[ -n ${TMPDIR:-} && (! -w $TMPDIR || ${#TMPDIR} -gt 60) ]]; then export TMPDIR=/tmp; fi
-# Unless the bundle contains them, libraries of CUDA are searched last in the folders of a toolkit.
-for lyceum_folder in ${CUDA_HOME:+"$CUDA_HOME/lib64"} /usr/local/cuda/lib64; do
-  if [[ -d $lyceum_folder && :${LD_LIBRARY_PATH:-}: != *":$lyceum_folder:"* ]]; then
-    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$lyceum_folder
-  fi
-done
 LYCEUM_COMMIT=$(<"$lyceum_bundle/etc/commit")  # for the records that benchmarks write
 export LYCEUM_COMMIT
-unset lyceum_bundle lyceum_folder
+unset lyceum_bundle

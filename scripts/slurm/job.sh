@@ -30,6 +30,11 @@ program=$(find_program) || exit
 # A disconnected host is noticed within about ten seconds, not after TCP's two hours.
 export OMPI_MCA_oob_tcp_keepalive_time=5 OMPI_MCA_oob_tcp_keepalive_intvl=2 OMPI_MCA_oob_tcp_keepalive_probes=3
 
+# Every rank sees all GPUs of its host, of which the program assigns it one: two processes that see only their own GPU cannot
+# exchange data between GPUs directly, and the daemon of mpirun, which is one task, would see only one. Both srun and mpirun,
+# which uses srun, read this variable.
+if [[ -n ${SLURM_GPUS_ON_NODE:-} ]]; then export SLURM_GPU_BIND=${SLURM_GPU_BIND:-none}; fi
+
 # mpirun_ranks COMMAND …: runs mpirun in this allocation. A rank is bound to the cores of its task, unless the environment
 # sets another binding policy.
 mpirun_ranks() {

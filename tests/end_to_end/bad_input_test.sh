@@ -181,7 +181,7 @@ for key in moe.experts batch.global model.vocab model.layers; do
   brief 2 "^lyceum train: " "--config=$config" "--$key=2147483647" --batch.micro=1
 done
 mkdir -p "$work/deep/step-00000001"
-head -c 20000000 /dev/zero | tr '\0' '[' >"$work/deep/step-00000001/manifest.json"
+{ printf '{"tensors":[' && head -c 20000000 /dev/zero | tr '\0' '['; } >"$work/deep/step-00000001/manifest.json"
 one_line 3 "manifest.json: damaged: it nests deeper than" timeout 20 "$lyceum" checkpoint show "$work/deep"
 rm -r "$work/long.ini" "$work/deep"
 printf '\xEF\xBB\xBF' | cat - "$config" >"$work/marked.ini"
@@ -251,9 +251,9 @@ body = body.replace(old, new, 1)
 open(path, "w").write(body + f'"manifest_sha256": "{hashlib.sha256(body.encode()).hexdigest()}"\n}}\n')
 END
 }
-forge '"format_version": 1' '"format_version": 3'
+forge '"format_version": 3' '"format_version": 4'
 sum=$(sha256sum "$copy"/checkpoints/*/*)
-one_line 3 "^lyceum train: .*$newest/manifest.json: unknown format_version 3.*set another run.dir" \
+one_line 3 "^lyceum train: .*$newest/manifest.json: unknown format_version 4.*set another run.dir" \
   "$lyceum" "${tiny[@]}" "--run.dir=$copy" --run.steps=13 --checkpoint.keep=1
 equal "files of a newer lyceum" "$(sha256sum "$copy"/checkpoints/*/*)" "$sum"
 forge '\"samples\":96' '\"samples\":-1'

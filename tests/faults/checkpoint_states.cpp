@@ -23,7 +23,7 @@ std::string start_in(const ProcessGroup& alone, const std::filesystem::path& roo
   repair_checkpoints(root);
   const auto chosen = choose_checkpoint(alone, root, "auto", {});
   if (!chosen) return "none";
-  const std::string name = chosen->filename().string();
+  const std::string name = chosen->directory().filename().string();
   set_latest(root, name);
   prune_checkpoints(root, 1);
   return name;

@@ -6,7 +6,9 @@
 #include <map>
 
 #include "model/counts.h"
+#include "model/model_tensors.h"
 #include "model/stages.h"
+#include "plan/checkpoint_list.h"
 #include "plan/memory.h"
 #include "plan/mesh_plan.h"
 #include "plan/model_part.h"
@@ -348,6 +350,8 @@ TEST(Report, OfEveryPaperModel) {
     EXPECT_EQ(json.at("parameters").at("activated"), counts.activated) << name;
     EXPECT_EQ(json.at("flops_per_sequence"), counts.flops_per_sequence) << name;
     EXPECT_EQ(json.at("cache_bytes_per_sequence"), cache_bytes(config)) << name;
+    EXPECT_EQ(json.at("checkpoint_list").at("tensors"), checkpoint_list(config).tensors) << name;
+    EXPECT_GE(checkpoint_list(config).tensors, 2 * std::ssize(model_tensors(config))) << name;
     EXPECT_THAT(model_report(config), AllOf(HasSubstr("\nall "), HasSubstr("\nkey-value cache of such a sequence")))
         << name;
     const auto& memory = json.at("memory_bytes_per_rank");

@@ -124,16 +124,16 @@ TEST(Search, ListsTheProblemsIfNoMeshIsPossible) {
   EXPECT_THAT(search_problems(config, 16, 8, {}), ElementsAre(HasSubstr("63 experts do not form pairs")));
   config = good;
   config.batch.global = 7;
-  const std::vector<std::string> problems = search_problems(config, 4096, 8, {});
+  const std::vector<std::string> problems = search_problems(config, 256, 8, {});
   ASSERT_THAT(problems,
               ElementsAre(HasSubstr("batch.global = 7 cannot be divided among the data-parallel ranks of any mesh")));
   const std::string value = problems[0].substr(problems[0].rfind(' '));  // the proposed value is the smallest valid one
-  for (config.batch.global = 8; !search_problems(config, 4096, 8, {}).empty();) ++config.batch.global;
+  for (config.batch.global = 8; !search_problems(config, 256, 8, {}).empty();) ++config.batch.global;
   EXPECT_EQ(std::stoll(value), config.batch.global) << problems[0];
   config.batch.global = 7;
   config.moe.top_k = 99;  // invalid on every mesh
-  EXPECT_THAT(search_problems(config, 4096, 8, {}),
-              ElementsAre(testing::StartsWith("moe.top_k = 99"), testing::StartsWith("no valid mesh of 4096 ranks: ")));
+  EXPECT_THAT(search_problems(config, 256, 8, {}),
+              ElementsAre(testing::StartsWith("moe.top_k = 99"), testing::StartsWith("no valid mesh of 256 ranks: ")));
   config = good;
   config.parallel.expert = 0;
   EXPECT_THAT(search_problems(config, 16, 8, {"parallel.expert"}), testing::Contains(HasSubstr("parallel.expert = 0")));

@@ -95,7 +95,8 @@ inline void expect_same_checkpoint(const std::filesystem::path& a, const std::fi
   }
   ASSERT_EQ(one.tensors().size(), other.tensors().size());
   for (std::size_t t = 0; t < one.tensors().size(); ++t) {
-    const auto& [name, shape, type] = one.tensors()[t];
+    const std::string& name = one.tensors()[t].name;
+    const Shape& shape = one.tensors()[t].shape;
     EXPECT_EQ(name, other.tensors()[t].name);
     EXPECT_EQ(shape, other.tensors()[t].shape);
     EXPECT_TRUE(same_bits(read_box(one, name, Box::whole(shape)), read_box(other, name, Box::whole(shape)))) << name;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "io/checkpoint/checkpoint.h"
+#include "model/routing/routing_sums.h"
 #include "optim/checkpoint.h"
 #include "plan/mesh_rank.h"
 #include "support/checkpoint_values.h"
@@ -51,8 +52,14 @@ class TinyTraining {
     optimizer_.adopt_weights();
   }
 
-  /// Runs steps [first, first + count) and returns their results.
+  /// Runs steps [first, first + count) and returns their results, with `routing` summed over all ranks.
   std::vector<StepResult> run(int first, int count, const StepLimits& limits = {}) {
+    std::vector<StepResult> results = run_steps_only(first, count, limits);
+    for (StepResult& result : results) result.routing = sum_routing_over_ranks(config_, setup_->mesh, result.routing);
+    return results;
+  }
+  /// Runs steps as run() does, without the sums over ranks, which a step does not need.
+  std::vector<StepResult> run_steps_only(int first, int count, const StepLimits& limits = {}) {
     const TokenLoader loader = data_.loader(config_);
     std::vector<StepResult> results;
     for (int s = first; s < first + count; ++s) {

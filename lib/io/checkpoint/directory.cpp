@@ -6,7 +6,6 @@
 #include <charconv>
 
 #include "io/checkpoint/manifest.h"
-#include "io/checkpoint/read.h"
 #include "io/files/atomic_file.h"
 #include "io/files/system_reason.h"
 #include "io/files/whole_file.h"
@@ -75,12 +74,14 @@ struct RetentionState {
 };
 RetentionState retention_state_of(const fs::path& directory) {
   try {
-    const CheckpointReader reader(directory);
-    const bool intact = reader.problem(CheckpointReader::Check::sizes).empty();
+    const Manifest manifest = read_manifest_head(directory);
+    const bool intact = std::ranges::all_of(manifest.files, [&](const StoredFile& file) {
+      return file_problem(directory, file, /*sizes_only=*/true).empty();
+    });
     return {.readable = true,
             .intact = intact,
-            .sound = intact && reader.header().unsound.empty(),
-            .timed = reader.header().timed};
+            .sound = intact && manifest.header.unsound.empty(),
+            .timed = manifest.header.timed};
   } catch (const std::exception&) {
     return {};
   }
@@ -114,12 +115,12 @@ struct ResumeVerdict {
   std::string reason;
 };
 
-/// Collective. Rank 0 reads the manifest; all ranks return its verdict.
+/// Collective. Rank 0 reads the head of the manifest; all ranks return its verdict.
 ResumeVerdict agree_on_verdict(const ProcessGroup& group, const fs::path& directory) {
   std::string answer;
   work_on_files_of_rank_zero(group, [&] {
     try {
-      const std::string unsound = read_manifest(directory).header.unsound;
+      const std::string unsound = read_manifest_head(directory).header.unsound;
       answer =
           unsound.empty() ? std::string(1, ResumeVerdict::sound) : static_cast<char>(ResumeVerdict::unsound) + unsound;
     } catch (const UnknownFormat& error) {
@@ -132,13 +133,20 @@ ResumeVerdict agree_on_verdict(const ProcessGroup& group, const fs::path& direct
   return {static_cast<ResumeVerdict::Kind>(answer.at(0)), answer.substr(1)};
 }
 
-/// Collective. Verifies a checkpoint, with its files shared out over the ranks. Returns its first problem, or an empty
-/// string. Does not throw if the checkpoint is bad.
-std::string find_problem(const ProcessGroup& group, const fs::path& directory) {
+/// A checkpoint that was opened and verified by all ranks.
+struct Verified {
+  std::string problem;                     // the first one that a rank found; empty if there is none
+  std::optional<CheckpointReader> reader;  // set if there is no problem
+};
+
+/// Collective. Opens and verifies a checkpoint, with its files shared out over the ranks. Does not throw if the
+/// checkpoint is bad.
+Verified open_verified(const ProcessGroup& group, const fs::path& directory) {
   std::string problem;
+  std::optional<CheckpointReader> reader;
   work_on_files(group, [&] {
     try {
-      const Manifest manifest = read_manifest(directory);
+      Manifest manifest = read_manifest(directory);
       if (group.rank() == 0) {
         problem = coverage_problem(manifest);
         if (!problem.empty()) problem = (directory / manifest_name).string() + ": " + problem;
@@ -147,14 +155,15 @@ std::string find_problem(const ProcessGroup& group, const fs::path& directory) {
            i += static_cast<std::size_t>(group.size())) {
         problem = file_problem(directory, manifest.files[i]);
       }
+      reader.emplace(directory, std::move(manifest));
     } catch (const std::exception& error) {
       problem = error.what();
     }
   });
   for (std::string& found : group.all_gather(problem)) {
-    if (!found.empty()) return std::move(found);
+    if (!found.empty()) return {.problem = std::move(found), .reader = std::nullopt};
   }
-  return {};
+  return {.problem = {}, .reader = std::move(reader)};
 }
 
 std::string join(const std::vector<std::string>& lines) {
@@ -278,26 +287,26 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path) {
   return root / names.front();
 }
 
-std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
-                                                       const std::string& resume,
-                                                       const std::function<void(const std::string&)>& warn,
-                                                       bool sound_only) {
+std::optional<CheckpointReader> choose_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
+                                                  const std::string& resume,
+                                                  const std::function<void(const std::string&)>& warn,
+                                                  bool sound_only) {
   if (resume == "none") return std::nullopt;
   if (resume != "auto") {
     const fs::path path = resolve_together(group, resume);
-    const std::string problem = find_problem(group, path);
-    require_input(problem.empty(), "cannot resume from {}: {}", path.string(), problem);
-    return path;
+    Verified verified = open_verified(group, path);
+    require_input(verified.problem.empty(), "cannot resume from {}: {}", path.string(), verified.problem);
+    return std::move(verified.reader);
   }
   std::vector<std::string> unsound;
   std::string reason;  // of the newest unsound checkpoint
   const auto report = [&](const std::string& text) {
     if (group.rank() == 0 && warn) warn(text);
   };
-  const auto verify_and_report = [&](const std::string& name) {
-    const std::string problem = find_problem(group, root / name);
-    if (!problem.empty()) report("checkpoint " + name + " is skipped: " + problem);
-    return problem.empty();
+  const auto open_or_report = [&](const std::string& name) {
+    Verified verified = open_verified(group, root / name);
+    if (!verified.problem.empty()) report("checkpoint " + name + " is skipped: " + verified.problem);
+    return std::move(verified.reader);
   };
   for (const std::string& name :
        split_lines(group.broadcast(group.rank() == 0 ? join(list_checkpoint_directories(root)) : "", 0))) {
@@ -309,7 +318,8 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
       unsound.push_back(name);
       continue;
     }
-    if (!verify_and_report(name)) continue;
+    std::optional<CheckpointReader> reader = open_or_report(name);
+    if (!reader) continue;
     if (!unsound.empty()) {
       const std::string others =
           unsound.size() > 1 ? fmt::format(" and {} more are", unsound.size() - 1) : std::string(" is");
@@ -318,12 +328,14 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
           "another)",
           name, unsound.front(), others, reason));
     }
-    return root / name;
+    return reader;
   }
   for (const std::string& name : unsound) {
-    if (sound_only || !verify_and_report(name)) continue;
+    if (sound_only) continue;
+    std::optional<CheckpointReader> reader = open_or_report(name);
+    if (!reader) continue;
     report(fmt::format("no checkpoint is sound: resuming from {} nevertheless", name));
-    return root / name;
+    return reader;
   }
   return std::nullopt;
 }

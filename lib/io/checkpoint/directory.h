@@ -1,8 +1,13 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "io/checkpoint/read.h"
 #include "parallel/comm/process_group.h"
 
 namespace lyceum {
@@ -30,7 +35,7 @@ std::filesystem::path checkpoint_root_in(const std::filesystem::path& path);
 /// does.
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 
-/// Collective. Chooses the checkpoint that a run resumes from; returns nothing if it starts anew. `resume` is the value
+/// Collective. Opens the checkpoint that a run resumes from; returns nothing if it starts anew. `resume` is the value
 /// of checkpoint.resume:
 /// - "none": no checkpoint.
 /// - "auto": the newest checkpoint of `root` that is sound and passes verification; if there is none, and unless
@@ -38,10 +43,10 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 /// - a path of a checkpoint, or of a directory of checkpoints.
 /// Reports skipped checkpoints through `warn` on rank 0. Throws a bad_input Error if a given path fails verification,
 /// or if "auto" finds a newer checkpoint of a format that this build cannot read, since the run would replace it.
-std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
-                                                       const std::string& resume,
-                                                       const std::function<void(const std::string&)>& warn,
-                                                       bool sound_only = false);
+std::optional<CheckpointReader> choose_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
+                                                  const std::string& resume,
+                                                  const std::function<void(const std::string&)>& warn,
+                                                  bool sound_only = false);
 
 /// Repairs `root` after runs were killed. To be called by one rank.
 /// - Removes `.partial` and `.removing` directories, empty directories named like checkpoints, and LATEST.partial.

@@ -4,10 +4,13 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cstdio>
+#include <exception>
+#include <utility>
 
-#include "io/files/whole_file.h"
+#include "io/checkpoint/tensor_text.h"
+#include "io/files/input_file.h"
 #include "io/text/json.h"
+#include "io/text/json_stream.h"
 #include "io/text/utf8.h"
 
 namespace lyceum {
@@ -17,49 +20,18 @@ using Json = nlohmann::json;
 
 constexpr std::string_view digest_key = "\"manifest_sha256\": ";
 constexpr std::int64_t most_steps = std::int64_t{1} << 53;
+constexpr std::int64_t most_elements = std::int64_t{1} << 59;  // of a shard, so that sums cannot overflow
 
-Json json_of(const Shape& shape) {
-  return Json(std::vector<std::int64_t>(shape.extents().begin(), shape.extents().end()));
-}
-
-Shape shape_of(const Json& json) {
-  const auto extents = exact_value<std::vector<std::int64_t>>(json);
-  require_input(extents.size() <= Shape::max_rank, "a shape has {} dimensions, at most {} are supported",
-                extents.size(), Shape::max_rank);
-  for (const std::int64_t extent : extents) require_input(extent >= 0, "a shape has the negative extent {}", extent);
-  return Shape(std::span(extents));
-}
-
-Json json_of(const StoredTensor& tensor) {
-  Json boxes = Json::array();
-  for (const StoredBox& stored : tensor.boxes) {
-    boxes.push_back({stored.file, stored.dataset, json_of(stored.box.offset), json_of(stored.box.extent)});
-  }
-  Json json{{"name", tensor.name}, {"shape", json_of(tensor.shape)}, {"boxes", std::move(boxes)}};
-  if (tensor.type != DType::f32) json["type"] = name_of(tensor.type);
-  return json;
-}
-
-DType type_of(const Json& json) {
-  const auto name = json.value("type", std::string(name_of(DType::f32)));
-  for (const DType type : {DType::f32, DType::bf16}) {
-    if (name_of(type) == name) return type;
-  }
-  fail(ExitCode::bad_input, "tensor {} has the unknown type {}", json.at("name").get<std::string>(), excerpt(name, 20));
-}
-
-StoredTensor tensor_of(const Json& json, std::size_t files) {
-  StoredTensor tensor{.name = json.at("name"), .shape = shape_of(json.at("shape")), .boxes = {}, .type = type_of(json)};
-  for (const Json& entry : json.at("boxes")) {
-    StoredBox stored{
-        .file = Exact(entry.at(0)), .dataset = entry.at(1), .box = {shape_of(entry.at(2)), shape_of(entry.at(3))}};
+/// Throws a bad_input Error unless the boxes are inside their tensor and in some of the first `files` files.
+void check_boxes(const StoredTensor& tensor, std::size_t files) {
+  for (const StoredSlice& stored : tensor.boxes) {
     require_input(stored.file < files, "tensor {} is in file {}, but there are only {}", tensor.name, stored.file,
                   files);
     require_input(inside(stored.box, tensor.shape), "a box of tensor {} {} extends outside of it", tensor.name,
                   tensor.shape.text());
-    tensor.boxes.push_back(std::move(stored));
+    const std::int64_t first = stored.first.value_or(0);
+    require_input(first >= 0 && first < most_elements, "a box of tensor {} begins at element {}", tensor.name, first);
   }
-  return tensor;
 }
 
 Json json_of(const std::optional<BatchJob>& job) {
@@ -85,70 +57,166 @@ StoredFile file_of(const Json& json) {
   return file;
 }
 
-/// Throws a bad_input Error unless the files are large enough for all tensors. Later sums of sizes therefore cannot
-/// overflow.
-void check_sizes(const Manifest& manifest) {
-  std::int64_t bytes = 0;
-  for (const StoredFile& file : manifest.files) {
-    require_input(file.digest.bytes >= 0 && !__builtin_add_overflow(bytes, file.digest.bytes, &bytes),
+/// An open manifest.json. Its text is read in blocks.
+class ManifestFile {
+ public:
+  explicit ManifestFile(const std::filesystem::path& path) : file_(path.string(), "is the checkpoint complete?") {}
+
+  /// True if the text ends with the SHA-256 of all bytes before it. Reads the whole file.
+  bool has_its_digest() {
+    const std::uint64_t rest = digest_key.size() + 64 + std::string_view("\"\"\n}\n").size();
+    if (file_.size() < rest) return false;
+    std::string end(rest, '\0');
+    file_.read_values(file_.size() - rest, std::span(end));
+    Sha256 hash;
+    rewind(file_.size() - rest);
+    for (std::string_view block = next(); !block.empty(); block = next()) hash.update(std::as_bytes(std::span(block)));
+    return end == fmt::format("{}\"{}\"\n}}\n", digest_key, hash.finish());
+  }
+  /// Makes next() begin at the first byte again, and end after `end` bytes.
+  void rewind(std::uint64_t end) {
+    at_ = 0;
+    end_ = end;
+  }
+  void rewind() { rewind(file_.size()); }
+  /// Returns the next block; an empty one at the end.
+  std::string_view next() {
+    block_.resize(std::min<std::uint64_t>(block_bytes, end_ - at_));
+    file_.read_values(at_, std::span(block_));
+    at_ += block_.size();
+    return block_;
+  }
+
+ private:
+  static constexpr std::uint64_t block_bytes = 1 << 16;
+
+  InputFile file_;
+  std::string block_;
+  std::uint64_t at_ = 0, end_ = 0;
+};
+
+/// Reads a manifest member by member. Members may have any order, except that format and version come before files, and
+/// these before tensors, as every version of Lyceum writes them.
+class ManifestScan {
+ public:
+  /// `each` receives the tensors; if it is null, the scan ends before them.
+  explicit ManifestScan(const std::function<void(StoredTensor&&)>& each) : each_(each) {}
+
+  /// Throws as read_manifest() does, but the message does not name the file.
+  Manifest scan(ManifestFile& file) {
+    const bool intact = file.has_its_digest();
+    std::exception_ptr problem;  // the first one of the contents
+    file.rewind();
+    const auto read = [&](std::string_view key, std::string_view value) {
+      if (key == "tensors" && !each_) return false;
+      try {
+        take(std::string(key), value);
+      } catch (const UnknownFormat&) {
+        throw;
+      } catch (const std::exception&) {
+        problem = std::current_exception();
+      }
+      return !problem;
+    };
+    read_json_members(
+        [&] { return file.next(); },
+        {.divided = [](std::string_view key) { return key == "files" || key == "tensors"; }, .each = read});
+    require_known_format();
+    require_input(intact, "it was changed after it was written (it differs from the SHA-256 at its end)");
+    if (problem) std::rethrow_exception(problem);
+    return finish();
+  }
+
+ private:
+  void take(const std::string& key, std::string_view value) {
+    if (key != "files" && key != "tensors") {
+      members_[key] = parse_json<Json>(value);
+      return;
+    }
+    require_known_format();
+    if (key == "files") return add(file_of(parse_json<Json>(value)));
+    add(parse_tensor(value));
+  }
+
+  void require_known_format() {
+    if (known_) return;
+    const auto require_known = [](bool known, const std::string& message) {
+      if (!known) throw UnknownFormat(ExitCode::bad_input, message, std::source_location::current());
+    };
+    require_known(members_.at("format") == checkpoint_format, fmt::format("its format is not {}", checkpoint_format));
+    const std::int64_t version = Exact(members_.at("format_version"));
+    require_known(version >= 1 && version <= checkpoint_format_version,
+                  fmt::format("unknown format_version {}, this program reads 1 to {}: use the version of lyceum that "
+                              "wrote it",
+                              version, checkpoint_format_version));
+    known_ = true;
+  }
+
+  void add(StoredFile file) {
+    require_input(file.digest.bytes >= 0 && !__builtin_add_overflow(bytes_, file.digest.bytes, &bytes_),
                   "file {} cannot have {} bytes", file.name, file.digest.bytes);
+    manifest_.files.push_back(std::move(file));
   }
-  for (const StoredTensor& tensor : manifest.tensors) {
+
+  /// Throws a bad_input Error unless the boxes are possible and the files are large enough for all tensors. Later sums
+  /// of sizes therefore cannot overflow.
+  void add(StoredTensor tensor) {
+    check_boxes(tensor, manifest_.files.size());
     const auto element = static_cast<std::int64_t>(size_of(tensor.type));
-    require_input(tensor.shape.size() <= bytes / element, "its files are too small for tensor {} {}", tensor.name,
+    require_input(tensor.shape.size() <= bytes_ / element, "its files are too small for tensor {} {}", tensor.name,
                   tensor.shape.text());
-    bytes -= tensor.shape.size() * element;
+    bytes_ -= tensor.shape.size() * element;
+    each_(std::move(tensor));
   }
-}
 
-/// Throws a bad_input Error unless `text` ends with the SHA-256 of all bytes before it.
-void check_digest(std::string_view text) {
-  const std::size_t at = text.rfind(digest_key);
-  require_input(at != std::string_view::npos &&
-                    text.substr(at + digest_key.size()) == fmt::format("\"{}\"\n}}\n", sha256(text.substr(0, at))),
-                "it was changed after it was written (it differs from the SHA-256 at its end)");
-}
-
-Manifest parse(std::string_view text) {
-  require_shallow(text);
-  const Json json = parse_json<Json>(text);
-  const auto require_known = [](bool known, const std::string& message) {
-    if (!known) throw UnknownFormat(ExitCode::bad_input, message, std::source_location::current());
-  };
-  require_known(json.at("format") == checkpoint_format, fmt::format("its format is not {}", checkpoint_format));
-  const std::int64_t version = Exact(json.at("format_version"));
-  require_known(version >= 1 && version <= checkpoint_format_version,
-                fmt::format("unknown format_version {}, this program reads 1 to {}: use the version of lyceum that "
-                            "wrote it",
-                            version, checkpoint_format_version));
-  check_digest(text);
-  Manifest manifest;
-  manifest.header = {.run_uuid = json.at("run_uuid"),
-                     .step = Exact(json.at("step")),
-                     .mesh = json.at("mesh"),
-                     .config = json.at("config"),
-                     .trainer_state = json.at("trainer_state"),
-                     .job = job_of(json.value("job", Json())),
-                     .unsound = json.value("unsound", ""),
-                     .timed = json.value("timed", false)};
-  require_input(manifest.header.step >= 0 && manifest.header.step < most_steps, "step {} is out of range",
-                manifest.header.step);
-  for (const Json& file : json.at("files")) manifest.files.push_back(file_of(file));
-  for (const Json& tensor : json.at("tensors")) manifest.tensors.push_back(tensor_of(tensor, manifest.files.size()));
-  const auto by_name = [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; };
-  std::sort(manifest.tensors.begin(), manifest.tensors.end(), by_name);
-  for (std::size_t i = 1; i < manifest.tensors.size(); ++i) {
-    require_input(by_name(manifest.tensors[i - 1], manifest.tensors[i]), "tensor {} occurs twice",
-                  manifest.tensors[i].name);
+  Manifest finish() {
+    manifest_.header = {.run_uuid = members_.at("run_uuid"),
+                        .step = Exact(members_.at("step")),
+                        .mesh = members_.at("mesh"),
+                        .config = members_.at("config"),
+                        .trainer_state = members_.at("trainer_state"),
+                        .job = job_of(members_.value("job", Json())),
+                        .unsound = members_.value("unsound", ""),
+                        .timed = members_.value("timed", false)};
+    require_input(manifest_.header.step >= 0 && manifest_.header.step < most_steps, "step {} is out of range",
+                  manifest_.header.step);
+    return std::move(manifest_);
   }
-  check_sizes(manifest);
-  return manifest;
+
+  const std::function<void(StoredTensor&&)>& each_;
+  Json members_ = Json::object();  // all except files and tensors
+  Manifest manifest_;
+  bool known_ = false;      // format and version were found to be known
+  std::int64_t bytes_ = 0;  // of all files, less those of the tensors so far
+};
+
+/// Reads manifest.json with ManifestScan. Throws as read_manifest() does.
+Manifest scan_file(const std::filesystem::path& directory, const std::function<void(StoredTensor&&)>& each) {
+  const std::filesystem::path path = directory / manifest_name;
+  require_input(std::filesystem::is_regular_file(path), "{}: missing, so the checkpoint is incomplete", path.string());
+  try {
+    ManifestFile file(path);
+    return ManifestScan(each).scan(file);
+  } catch (const Json::exception& error) {
+    fail(ExitCode::bad_input, "{}: damaged: {}", path.string(), excerpt(error.what(), 200));
+  } catch (const UnknownFormat& error) {
+    throw UnknownFormat(error.code(), fmt::format("{}: {}", path.string(), error.what()), error.where());
+  } catch (const Error& error) {
+    const std::string reason = error.what();
+    if (reason.starts_with(path.string())) throw;
+    fail(ExitCode::bad_input, "{}: {}", path.string(), reason);
+  }
 }
 
 }  // namespace
 
 std::int64_t format_version_of(std::span<const StoredTensor> tensors) {
-  return std::ranges::all_of(tensors, [](const StoredTensor& tensor) { return tensor.type == DType::f32; }) ? 1 : 2;
+  std::int64_t version = 1;
+  for (const StoredTensor& tensor : tensors) {
+    if (tensor.type != DType::f32) version = std::max<std::int64_t>(version, 2);
+    if (std::ranges::any_of(tensor.boxes, [](const StoredSlice& stored) { return stored.first.has_value(); })) return 3;
+  }
+  return version;
 }
 
 std::string manifest_text(const Manifest& manifest) {
@@ -169,27 +237,29 @@ std::string manifest_text(const Manifest& manifest) {
   text += "\n],\n\"tensors\": [";
   separator = "\n";
   for (const StoredTensor& tensor : manifest.tensors) {
-    text += separator + json_text(json_of(tensor));
+    text += separator;
+    append_json(text, tensor);
     separator = ",\n";
   }
   text += "\n],\n";
   return fmt::format("{}{}\"{}\"\n}}\n", text, digest_key, sha256(text));
 }
 
+Manifest scan_manifest(const std::filesystem::path& directory, const std::function<void(StoredTensor&&)>& each) {
+  return scan_file(directory, each);
+}
+
+Manifest read_manifest_head(const std::filesystem::path& directory) { return scan_file(directory, nullptr); }
+
 Manifest read_manifest(const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / manifest_name;
-  require_input(std::filesystem::is_regular_file(path), "{}: missing, so the checkpoint is incomplete", path.string());
-  try {
-    return parse(read_whole_file(path));
-  } catch (const Json::exception& error) {
-    fail(ExitCode::bad_input, "{}: damaged: {}", path.string(), excerpt(error.what(), 200));
-  } catch (const UnknownFormat& error) {
-    throw UnknownFormat(error.code(), fmt::format("{}: {}", path.string(), error.what()), error.where());
-  } catch (const Error& error) {
-    const std::string reason = error.what();
-    if (reason.starts_with(path.string())) throw;
-    fail(ExitCode::bad_input, "{}: {}", path.string(), reason);
-  }
+  std::vector<StoredTensor> tensors;
+  Manifest manifest = scan_file(directory, [&](StoredTensor&& tensor) { tensors.push_back(std::move(tensor)); });
+  std::ranges::sort(tensors, {}, &StoredTensor::name);
+  const auto twice = std::ranges::adjacent_find(tensors, {}, &StoredTensor::name);
+  require_input(twice == tensors.end(), "{}: tensor {} occurs twice", (directory / manifest_name).string(),
+                twice == tensors.end() ? "" : twice->name);
+  manifest.tensors = std::move(tensors);
+  return manifest;
 }
 
 std::string shard_name(int rank) { return fmt::format("rank-{:05}.h5", rank); }
@@ -219,14 +289,17 @@ std::string coverage_problem(const std::string& name, const Shape& shape, std::s
   return {};
 }
 
+std::string coverage_problem(const std::string& name, const Shape& shape, std::span<const StoredSlice> boxes,
+                             std::span<const StoredFile> files) {
+  std::vector<Box> places;
+  for (const StoredSlice& stored : boxes) places.push_back(stored.box);
+  return coverage_problem(name, shape, places, [&](std::size_t i) { return files[boxes[i].file].name; });
+}
+
 std::string coverage_problem(const Manifest& manifest) {
-  std::vector<Box> boxes;
   for (const StoredTensor& tensor : manifest.tensors) {
-    boxes.clear();
-    for (const StoredBox& stored : tensor.boxes) boxes.push_back(stored.box);
-    const auto owner = [&](std::size_t i) { return manifest.files[tensor.boxes[i].file].name; };
-    if (std::string problem = coverage_problem(tensor.name, tensor.shape, boxes, owner); !problem.empty())
-      return problem;
+    std::string problem = coverage_problem(tensor.name, tensor.shape, tensor.boxes, manifest.files);
+    if (!problem.empty()) return problem;
   }
   return {};
 }

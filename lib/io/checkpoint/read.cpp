@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <deque>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,6 +18,27 @@
 namespace lyceum {
 
 namespace {
+
+/// Copies `box` of a row-major array of shape `from_shape` to the box of a row-major array of shape `to_shape` that
+/// begins at `offset`.
+void copy_box(const float* from, const Shape& from_shape, const Box& box, float* to, const Shape& to_shape,
+              const Shape& offset) {
+  const int last = box.extent.rank() - 1;
+  const std::int64_t row = box.extent[last];
+  for (std::int64_t r = 0; r < box.extent.size() / row; ++r) {
+    std::int64_t rest = r, at = box.offset[last], to_at = offset[last];
+    std::int64_t stride = from_shape[last], to_stride = to_shape[last];
+    for (int axis = last - 1; axis >= 0; --axis) {
+      const std::int64_t index = rest % box.extent[axis];
+      at += (box.offset[axis] + index) * stride;
+      to_at += (offset[axis] + index) * to_stride;
+      rest /= box.extent[axis];
+      stride *= from_shape[axis];
+      to_stride *= to_shape[axis];
+    }
+    std::copy_n(from + at, row, to + to_at);
+  }
+}
 
 /// Reads a box of a dataset in bf16 into the part of a row-major array of shape `shape` that begins at `offset`. HDF5
 /// would convert its own way to the same values, but element by element and much slower.
@@ -42,27 +66,37 @@ void read_halves(const hdf5::Dataset& dataset, const Box& box, float* values, co
 struct CheckpointReader::Implementation {
   std::filesystem::path directory;
   Manifest manifest;
-  std::vector<Entry> entries;                // one per element of manifest.tensors, in the same order
   bool averages = false;                     // see use_averages()
   std::optional<double> adapter_scale = {};  // see merge_adapters(); no value: adapters are not merged
   std::vector<Entry> unmerged;               // with merged adapters: the tensors that are not merged
   std::mutex mutex;                          // guards the members below
   std::vector<bool> verified;                // per file: its SHA-256 was found correct
   std::size_t most_open = 0;
-  std::deque<std::pair<std::size_t, hdf5::File>> open;  // open shards with their index in manifest.files, oldest first
+  std::vector<float> packed_values;  // of the packed box that was read last
+  struct PackedDataset {
+    hdf5::Dataset dataset;
+    Shape shape;
+  };
+  /// An open shard with its datasets of packed boxes, which stay open since most boxes are in them.
+  struct OpenShard {
+    std::size_t index;  // in manifest.files
+    hdf5::File file;
+    std::map<std::string, PackedDataset, std::less<>> packed = {};  // closed before the file
+  };
+  std::deque<OpenShard> open;  // oldest first
 
   /// Returns an open shard. Verifies its digest before its first use and closes the oldest one if too many are open.
   /// The reference is valid until the next call. Throws a bad_input Error if the file is damaged.
-  const hdf5::File& shard(std::size_t index) {
-    const auto at = std::ranges::find(open, index, &std::pair<std::size_t, hdf5::File>::first);
-    if (at != open.end()) return at->second;
+  OpenShard& shard(std::size_t index) {
+    const auto at = std::ranges::find(open, index, &OpenShard::index);
+    if (at != open.end()) return *at;
     if (!verified[index]) {
       const std::string problem = file_problem(directory, manifest.files[index]);
       require_input(problem.empty(), "{}", problem);
       verified[index] = true;
     }
     if (open.size() == most_open) open.pop_front();
-    return open.emplace_back(index, hdf5::File::open(directory / manifest.files[index].name)).second;
+    return open.emplace_back(OpenShard{index, hdf5::File::open(directory / manifest.files[index].name)});
   }
 
   /// Returns null if the checkpoint has no file of that name.
@@ -73,19 +107,25 @@ struct CheckpointReader::Implementation {
 
   /// Reads the intersection of the stored box of a tensor of type `type` and the wanted one into `values`, which holds
   /// the wanted box. Returns the number of elements read.
-  std::int64_t read_common(const StoredBox& stored, DType type, const Box& wanted, float* values) {
+  std::int64_t read_common(const StoredSlice& stored, DType type, const Box& wanted, float* values) {
     const std::optional<Box> common = intersection(stored.box, wanted);
     if (!common) return 0;
-    const hdf5::File& file = shard(stored.file);
-    const hdf5::Dataset dataset = file.dataset(stored.dataset);
-    require_input(dataset.shape() == stored.box.extent, "{}: dataset {} is {}, not {} as in {}", file.path().string(),
-                  stored.dataset, dataset.shape().text(), stored.box.extent.text(), manifest_name);
     Box source = *common;
     Shape target = common->offset;
     for (int axis = 0; axis < target.rank(); ++axis) {
       source.offset[axis] -= stored.box.offset[axis];
       target[axis] -= wanted.offset[axis];
     }
+    OpenShard& from = shard(stored.file);
+    if (stored.first) {
+      read_packed(from, stored, type);
+      copy_box(packed_values.data(), stored.box.extent, source, values, wanted.extent, target);
+      return common->extent.size();
+    }
+    const hdf5::Dataset dataset = from.file.dataset(stored.dataset);
+    require_input(dataset.shape() == stored.box.extent, "{}: dataset {} is {}, not {} as in {}",
+                  from.file.path().string(), stored.dataset, dataset.shape().text(), stored.box.extent.text(),
+                  manifest_name);
     if (type == DType::bf16) {
       read_halves(dataset, source, values, wanted.extent, target);
     } else {
@@ -93,30 +133,52 @@ struct CheckpointReader::Implementation {
     }
     return common->extent.size();
   }
+
+  /// Reads all values of a packed box into packed_values.
+  void read_packed(OpenShard& from, const StoredSlice& stored, DType type) {
+    auto at = from.packed.find(stored.dataset);
+    if (at == from.packed.end()) {
+      hdf5::Dataset opened = from.file.dataset(stored.dataset);
+      const Shape shape = opened.shape();
+      at = from.packed.emplace(stored.dataset, PackedDataset{std::move(opened), shape}).first;
+    }
+    const auto& [dataset, shape] = at->second;
+    const Box range{.offset = {*stored.first}, .extent = {stored.box.extent.size()}};
+    require_input(inside(range, shape), "{}: dataset {} is {}, but {} has elements {} of it", from.file.path().string(),
+                  stored.dataset, shape.text(), manifest_name, range.text());
+    packed_values.resize(static_cast<std::size_t>(range.extent[0]));
+    if (type == DType::bf16) {
+      read_halves(dataset, range, packed_values.data(), range.extent, {0});
+    } else {
+      dataset.read(range, DType::f32, packed_values.data());
+    }
+  }
 };
 
 CheckpointReader::CheckpointReader(std::filesystem::path directory, std::size_t open_shards)
+    : CheckpointReader(directory, read_manifest(directory), open_shards) {}
+
+CheckpointReader::CheckpointReader(std::filesystem::path directory, Manifest manifest, std::size_t open_shards)
     : implementation_(std::make_unique<Implementation>()) {
-  implementation_->manifest = read_manifest(directory);
-  implementation_->directory = std::move(directory);
-  for (const StoredTensor& tensor : implementation_->manifest.tensors) {
-    implementation_->entries.push_back({tensor.name, tensor.shape, tensor.type});
-  }
-  implementation_->most_open = std::max<std::size_t>(1, open_shards);
-  implementation_->verified.resize(implementation_->manifest.files.size());
+  Implementation& self = *implementation_;
+  self.manifest = std::move(manifest);
+  self.directory = std::move(directory);
+  self.most_open = std::max<std::size_t>(1, open_shards);
+  self.verified.resize(self.manifest.files.size());
 }
 
 CheckpointReader::~CheckpointReader() = default;
 CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
+CheckpointReader& CheckpointReader::operator=(CheckpointReader&&) noexcept = default;
 
 const CheckpointHeader& CheckpointReader::header() const { return implementation_->manifest.header; }
 const std::filesystem::path& CheckpointReader::directory() const { return implementation_->directory; }
 const std::vector<CheckpointReader::Entry>& CheckpointReader::tensors() const {
-  return implementation_->adapter_scale ? implementation_->unmerged : implementation_->entries;
+  return implementation_->adapter_scale ? implementation_->unmerged : implementation_->manifest.tensors;
 }
 
 bool CheckpointReader::has_optimizer_state() const {
-  return std::ranges::any_of(implementation_->entries,
+  return std::ranges::any_of(implementation_->manifest.tensors,
                              [](const Entry& entry) { return is_optimizer_state(entry.name); });
 }
 
@@ -125,7 +187,7 @@ const CheckpointReader::Entry* CheckpointReader::find(const std::string& name) c
 }
 
 const CheckpointReader::Entry* CheckpointReader::find_stored(const std::string& name) const {
-  const std::vector<Entry>& entries = implementation_->entries;
+  const std::vector<Entry>& entries = implementation_->manifest.tensors;
   const auto entry_of = [&](const std::string& wanted) {
     const auto at = std::ranges::lower_bound(entries, wanted, {}, &Entry::name);
     return at != entries.end() && at->name == wanted ? &*at : nullptr;
@@ -137,20 +199,21 @@ const CheckpointReader::Entry* CheckpointReader::find_stored(const std::string& 
 }
 
 void CheckpointReader::use_averages() {
-  const bool any =
-      std::ranges::any_of(implementation_->entries, [](const Entry& e) { return e.name.starts_with(average_prefix); });
+  const bool any = std::ranges::any_of(implementation_->manifest.tensors,
+                                       [](const Entry& e) { return e.name.starts_with(average_prefix); });
   require_usage(any, "{} has no average of its weights: only runs with optim.ema save one", directory().string());
   implementation_->averages = true;
 }
 
 bool CheckpointReader::has_adapters() const {
-  return std::ranges::any_of(implementation_->entries, [](const Entry& entry) { return is_adapter(entry.name); });
+  return std::ranges::any_of(implementation_->manifest.tensors,
+                             [](const Entry& entry) { return is_adapter(entry.name); });
 }
 
 void CheckpointReader::merge_adapters(double scale) {
   Implementation& self = *implementation_;
   self.unmerged.clear();
-  for (const Entry& entry : self.entries) {
+  for (const Entry& entry : self.manifest.tensors) {
     const bool of_adapter = is_adapter(entry.name) ||
                             (is_optimizer_state(entry.name) && entry.name.find("/adapters/") != std::string::npos);
     if (!of_adapter) self.unmerged.push_back(entry);
@@ -201,7 +264,7 @@ void CheckpointReader::read_stored(const std::string& name, const Box& box, floa
                 (self.directory / manifest_name).string(), name, entry->shape.text(), box.text());
   const std::scoped_lock lock(self.mutex);
   std::int64_t filled = 0;
-  for (const StoredBox& stored : self.manifest.tensors[static_cast<std::size_t>(entry - self.entries.data())].boxes) {
+  for (const StoredSlice& stored : entry->boxes) {
     filled += self.read_common(stored, entry->type, box, values);
   }
   require_input(filled == box.extent.size(), "{}: the boxes of tensor {} do not cover {} exactly once",

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "io/checkpoint/contents.h"
+#include "io/checkpoint/manifest.h"
 
 namespace lyceum {
 
@@ -13,15 +14,14 @@ class CheckpointReader {
   /// Reads manifest.json. Throws as read_manifest() does. At most `open_shards` files are open at a time, since a
   /// process may open only some thousand files and a job may have more ranks.
   explicit CheckpointReader(std::filesystem::path directory, std::size_t open_shards = 256);
+  /// Uses `manifest`, which is the manifest of that directory.
+  CheckpointReader(std::filesystem::path directory, Manifest manifest, std::size_t open_shards = 256);
   ~CheckpointReader();
   CheckpointReader(CheckpointReader&&) noexcept;
+  CheckpointReader& operator=(CheckpointReader&&) noexcept;
 
-  /// A logical tensor of the checkpoint.
-  struct Entry {
-    std::string name;
-    Shape shape;
-    DType type = DType::f32;  // in the files: f32 or bf16; read() widens
-  };
+  /// A logical tensor of the checkpoint. In the files it has the type f32 or bf16; read() widens.
+  using Entry = StoredTensor;
   const CheckpointHeader& header() const;
   const std::filesystem::path& directory() const;
   /// Returns all logical tensors in the order of their names. After merge_adapters(), those of adapters are left out.

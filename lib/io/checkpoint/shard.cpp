@@ -8,8 +8,10 @@
 
 #include "core/copy.h"
 #include "core/error.h"
+#include "io/checkpoint/save_plan.h"
 #include "io/files/atomic_file.h"
 #include "io/files/hdf5.h"
+#include "io/files/virtual_hdf5.h"
 
 namespace lyceum {
 
@@ -78,26 +80,103 @@ HostCopy::HostCopy(std::span<const CheckpointSlice> from) {
   }
 }
 
+namespace {
+
+/// Returns the number of packed elements of a type in a shard with these slices.
+std::int64_t packed_elements(std::span<const CheckpointSlice> slices, DType type) {
+  PackedRanges packed;
+  for (const CheckpointSlice& slice : slices) {
+    if (values_in(slice) > 0) packed.add(slice.type, slice.box.extent.size());
+  }
+  return packed.elements(type);
+}
+
+/// The flat dataset of the packed boxes of one type, which is written in large parts.
+class PackedDataset {
+ public:
+  /// `elements`: of the whole dataset, which is created with the first part.
+  PackedDataset(DType type, std::int64_t elements) : type_(type), elements_(elements) {}
+
+  /// Appends values, which flush() writes. Returns true if there are enough for a part.
+  bool append(std::span<const float> values) {
+    if (type_ == DType::bf16) {
+      const std::size_t before = halves_.size();
+      halves_.resize(before + values.size());
+      narrow(values, std::span(halves_).subspan(before));
+    } else {
+      floats_.insert(floats_.end(), values.begin(), values.end());
+    }
+    ++boxes_;
+    return std::max(halves_.size(), floats_.size()) >= part_elements;
+  }
+  /// Writes the appended values to the file. Calls `before_each` once per box.
+  void flush(hdf5::File& file, const std::function<void()>& before_each) {
+    for (; boxes_ > 0; --boxes_) before_each();
+    const auto count = static_cast<std::int64_t>(std::max(halves_.size(), floats_.size()));
+    if (count == 0) return;
+    if (!dataset_) {
+      // Small chunks, since a reader on another mesh reads boxes in another order.
+      const std::int64_t chunk = chunk_bytes / static_cast<std::int64_t>(size_of(type_));
+      dataset_ = file.create_dataset(PackedRanges::dataset(type_), type_, {elements_},
+                                     {.chunk = {std::min(chunk, elements_)}});
+    }
+    const void* values = type_ == DType::bf16 ? static_cast<const void*>(halves_.data()) : floats_.data();
+    dataset_->write({.offset = {written_}, .extent = {count}}, type_, values);
+    written_ += count;
+    halves_.clear();
+    floats_.clear();
+  }
+  /// Writes the appended values and closes the dataset. To be called before the file is closed.
+  void finish(hdf5::File& file, const std::function<void()>& before_each) {
+    flush(file, before_each);
+    dataset_.reset();
+  }
+
+ private:
+  static constexpr std::size_t part_elements = 1 << 18;
+  static constexpr std::int64_t chunk_bytes = 1 << 16;
+
+  DType type_;
+  std::int64_t elements_, written_ = 0;
+  std::int64_t boxes_ = 0;  // number of boxes that are not written yet
+  std::vector<float> floats_;
+  std::vector<bfloat16> halves_;
+  std::optional<hdf5::Dataset> dataset_;
+};
+
+/// Returns the values of a slice, in its own memory or in `copy`.
+std::span<const float> values_of(const CheckpointSlice& slice, std::vector<float>& copy) {
+  if (on_host(slice)) return {slice.values, values_in(slice)};
+  copy.resize(values_in(slice));
+  copy_values(slice, copy);
+  return copy;
+}
+
+}  // namespace
+
 void write_shard(const fs::path& path, std::span<const CheckpointSlice> slices, const std::stop_token& stop,
                  const RunOnFiles& run, const std::function<void()>& before_each) {
   std::optional<hdf5::File> file;
   run([&] { file.emplace(hdf5::File::create(path)); });
+  PackedRanges ranges;
+  PackedDataset floats(DType::f32, packed_elements(slices, DType::f32)),
+      halves(DType::bf16, packed_elements(slices, DType::bf16));
   std::vector<float> copy;
-  std::vector<bfloat16> halves;
+  std::vector<bfloat16> narrowed;
   for (const CheckpointSlice& slice : slices) {
     if (values_in(slice) == 0) continue;
     require(!stop.stop_requested(), "{}: stopped on request", path.string());
-    const float* values = slice.values;
-    if (!on_host(slice)) {
-      copy.resize(values_in(slice));
-      copy_values(slice, copy);
-      values = copy.data();
+    const std::span<const float> values = values_of(slice, copy);
+    if (ranges.add(slice.type, slice.box.extent.size())) {
+      PackedDataset& packed = slice.type == DType::bf16 ? halves : floats;
+      if (packed.append(values)) run([&] { packed.flush(*file, before_each); });
+      continue;
     }
-    const void* written = values;
+    const void* written = values.data();
     if (slice.type == DType::bf16) {
-      halves.resize(values_in(slice));
-      narrow({values, values_in(slice)}, halves);
-      written = halves.data();
+      narrowed.resize(values.size());
+      narrow(values, narrowed);
+      written = narrowed.data();
     }
     const std::string name = dataset_name(slice.name, slice.shape, slice.box);
     run([&] {
@@ -105,11 +184,26 @@ void write_shard(const fs::path& path, std::span<const CheckpointSlice> slices, 
       file->create_dataset(name, slice.type, slice.box.extent).write(Box::whole(slice.box.extent), slice.type, written);
     });
   }
-  run([&] { file->close(); });
+  run([&] {
+    floats.finish(*file, before_each);
+    halves.finish(*file, before_each);
+    file->close();
+  });
 }
 
 void write_index(const fs::path& path, const Manifest& manifest, const std::function<void()>& each) {
-  hdf5::File file = hdf5::File::create(path);
+  hdf5::VirtualFile views(path);
+  std::vector<hdf5::VirtualSource> sources;
+  for (const StoredTensor& tensor : manifest.tensors) {
+    sources.clear();
+    for (const StoredSlice& stored : tensor.boxes) {
+      sources.push_back({shard_name(static_cast<int>(stored.file)), stored.dataset, stored.box, stored.first});
+    }
+    views.add(tensor.name, tensor.type, tensor.shape, sources);
+    each();
+  }
+  views.close();
+  hdf5::File file = hdf5::File::edit(path);
   file.set("format", std::string(checkpoint_format));
   file.set("format_version", format_version_of(manifest.tensors));
   file.set("run_uuid", manifest.header.run_uuid);
@@ -121,19 +215,6 @@ void write_index(const fs::path& path, const Manifest& manifest, const std::func
     file.set("slurm_job_nodelist", job->nodes);
   }
   file.set("config", manifest.header.config);
-  std::vector<hdf5::VirtualSource> sources;
-  for (const StoredTensor& tensor : manifest.tensors) {
-    sources.clear();
-    for (const StoredBox& stored : tensor.boxes) {
-      sources.push_back({shard_name(static_cast<int>(stored.file)), stored.dataset, stored.box});
-    }
-    if (sources.empty()) {
-      file.create_dataset(tensor.name, tensor.type, tensor.shape);
-    } else {
-      file.create_virtual(tensor.name, tensor.type, tensor.shape, sources);
-    }
-    each();
-  }
   file.close();
   sync_path(path);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/copy.h"
 #include "kernels/tensor_kernels.h"
@@ -52,20 +53,61 @@ void require_tensor(const CheckpointReader& reader, const std::string& name, con
                 reader.directory().string(), name, entry->shape.text(), shape.text());
 }
 
-/// Reads one box of the tensor `name` to `values`, whose first element is element `begin` of the unit.
-void read_box(const CheckpointReader& reader, const Stream& stream, const std::string& name, const HeldBox& held,
-              const Tensor& values, std::int64_t begin, const RunOnFiles& read_files) {
-  std::vector<float> read(static_cast<std::size_t>(held.box.extent.size())), padded;
-  read_files([&] { reader.read(name, held.box, read.data()); });
-  if (!held.contiguous()) {
-    padded.resize(static_cast<std::size_t>(held.span()));
-    for (std::int64_t row = 0; row < held.rows(); ++row) {
-      std::copy_n(read.data() + row * held.columns(), held.columns(), padded.data() + row * held.pitch);
-    }
+/// Reads boxes of tensors to a unit's memory. Reads many small boxes in one action on files, since each such action may
+/// start a thread. Call flush() after the last box.
+class BoxReader {
+ public:
+  /// Element `begin` of the unit is the first one of `values`.
+  BoxReader(const CheckpointReader& reader, const Stream& stream, const Tensor& values, std::int64_t begin,
+            const RunOnFiles& read_files)
+      : reader_(reader), stream_(stream), values_(values), begin_(begin), read_files_(read_files) {}
+
+  void add(std::string name, const HeldBox& held) {
+    boxes_.push_back({std::move(name), held, elements_});
+    elements_ += held.box.extent.size();
+    if (elements_ >= most_elements) flush();
   }
-  const std::vector<float>& made = held.contiguous() ? read : padded;
-  copy_to_device(stream, values.data<float>() + (held.first - begin), made.data(), made.size() * sizeof(float));
-}
+  void flush() {
+    if (boxes_.empty()) return;
+    read_.resize(static_cast<std::size_t>(elements_));
+    read_files_([&] {
+      for (const Wanted& wanted : boxes_) reader_.read(wanted.name, wanted.held.box, read_.data() + wanted.first);
+    });
+    for (const Wanted& wanted : boxes_) copy(wanted.held, read_.data() + wanted.first);
+    boxes_.clear();
+    elements_ = 0;
+  }
+
+ private:
+  static constexpr std::int64_t most_elements = 1 << 18;
+  struct Wanted {
+    std::string name;
+    HeldBox held;
+    std::int64_t first;  // in read_
+  };
+
+  void copy(const HeldBox& held, const float* from) {
+    if (!held.contiguous()) {
+      padded_.resize(static_cast<std::size_t>(held.span()));
+      for (std::int64_t row = 0; row < held.rows(); ++row) {
+        std::copy_n(from + row * held.columns(), held.columns(), padded_.data() + row * held.pitch);
+      }
+      from = padded_.data();
+    }
+    const std::int64_t count = held.contiguous() ? held.box.extent.size() : held.span();
+    copy_to_device(stream_, values_.data<float>() + (held.first - begin_), from,
+                   static_cast<std::size_t>(count) * sizeof(float));
+  }
+
+  const CheckpointReader& reader_;
+  const Stream& stream_;
+  const Tensor& values_;
+  const std::int64_t begin_;
+  const RunOnFiles& read_files_;
+  std::vector<Wanted> boxes_;
+  std::int64_t elements_ = 0;
+  std::vector<float> read_, padded_;
+};
 
 CheckpointSlice slice_of(const Stream& stream, std::string_view prefix, const ParameterSlice& slice,
                          const HeldBox& held, const Tensor& values, std::int64_t begin) {
@@ -96,20 +138,23 @@ void read_range(const CheckpointReader& reader, const Stream& stream, const Para
   for (const auto& parameter : unit.parameters()) {
     for (const ParameterSlice& slice : parameter->slices) require_tensor(reader, before + slice.name, slice.shape);
   }
-  for_each_box(unit, range, [&](const ParameterSlice& slice, const HeldBox& held) {
-    read_box(reader, stream, before + slice.name, held, values, range.first, read_files);
-  });
+  BoxReader boxes(reader, stream, values, range.first, read_files);
+  for_each_box(unit, range,
+               [&](const ParameterSlice& slice, const HeldBox& held) { boxes.add(before + slice.name, held); });
+  boxes.flush();
 }
 
 void read_some(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit, std::string_view prefix,
                const Range& range, const Tensor& values, const std::function<bool(const std::string&)>& reads,
                const RunOnFiles& read_files) {
   const std::string before(prefix);
+  BoxReader boxes(reader, stream, values, range.first, read_files);
   for_each_box(unit, range, [&](const ParameterSlice& slice, const HeldBox& held) {
     if (!reads(slice.name)) return;
     require_tensor(reader, before + slice.name, slice.shape);
-    read_box(reader, stream, before + slice.name, held, values, range.first, read_files);
+    boxes.add(before + slice.name, held);
   });
+  boxes.flush();
 }
 
 void read_states(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit,

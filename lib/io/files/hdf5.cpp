@@ -165,29 +165,6 @@ Dataset File::create_dataset(const std::string& path, DType type, const Shape& s
   return Dataset(file_, Handle(check(id, *file_, action), H5Dclose));
 }
 
-Dataset File::create_virtual(const std::string& path, DType type, const Shape& shape,
-                             std::span<const VirtualSource> sources) {
-  const auto lock = lock_library();
-  const std::string action = "create virtual dataset " + path;
-  const Handle list(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-  H5Pset_obj_track_times(list.id(), false);
-  if (type == DType::f32 || type == DType::bf16 || type == DType::f64) {
-    const float missing = std::numeric_limits<float>::quiet_NaN();
-    H5Pset_fill_value(list.id(), H5T_NATIVE_FLOAT, &missing);
-  }
-  const Handle space = space_of(shape);
-  for (const VirtualSource& source : sources) {
-    select(space.id(), source.box);
-    check(H5Pset_virtual(list.id(), space.id(), source.file.c_str(), source.dataset.c_str(),
-                         space_of(source.box.extent).id()),
-          *file_, action);
-  }
-  H5Sselect_all(space.id());
-  const std::int64_t id =
-      H5Dcreate2(handle_.id(), path.c_str(), type_of(type).id(), space.id(), link_list().id(), list.id(), H5P_DEFAULT);
-  return Dataset(file_, Handle(check(id, *file_, action), H5Dclose));
-}
-
 Dataset File::dataset(const std::string& path) const {
   const auto lock = lock_library();
   const std::string action = "open dataset " + path;

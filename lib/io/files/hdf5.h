@@ -27,13 +27,6 @@ struct Layout {
   bool compressed = false;
 };
 
-/// A source of a virtual dataset: the whole dataset `dataset` of `file` appears at `box` of the virtual dataset. A
-/// relative file name is resolved in the folder of the file with the virtual dataset.
-struct VirtualSource {
-  std::string file, dataset;
-  Box box;
-};
-
 /// An HDF5 file in the format of HDF5 1.10. If the disk becomes full, the call that notices it throws, at the latest
 /// close(); the process can then continue and write other files. Files are not locked, so a reader never blocks a
 /// writer.
@@ -59,10 +52,6 @@ class File : public Object {
   bool has(const std::string& path) const;
   /// Creates a dataset and the missing groups of its path.
   Dataset create_dataset(const std::string& path, DType type, const Shape& shape, const Layout& layout = {});
-  /// Creates a virtual dataset and the missing groups of its path. The source files need not exist yet. Elements
-  /// without a source, or whose source file is missing, are read as NaN if `type` is f32, bf16 or f64, else as 0.
-  Dataset create_virtual(const std::string& path, DType type, const Shape& shape,
-                         std::span<const VirtualSource> sources);
   /// Opens a dataset. Throws if its data is in files outside this file's folder (external storage, links, virtual
   /// sources), or if the file is open for reading and too small for the size that the dataset claims.
   Dataset dataset(const std::string& path) const;

@@ -19,7 +19,7 @@ struct RecordNumber {
   const char* units;
   float (*of)(const LayerRouting&);
 };
-constexpr std::array record_numbers{
+inline constexpr std::array record_numbers{
     RecordNumber{"/mean_entropy", "nat", [](const LayerRouting& r) { return r.mean_entropy; }},
     RecordNumber{"/step_max_vio_mean", "1", [](const LayerRouting& r) { return r.steps.max_vio_mean; }},
     RecordNumber{"/step_max_vio_max", "1", [](const LayerRouting& r) { return r.steps.max_vio_max; }},

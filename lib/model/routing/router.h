@@ -65,8 +65,8 @@ class Router {
 
   /// True if update() adjusts the selection bias from routing counts.
   bool learns_from_counts() const { return bias_ && balance_.bias_rate > 0; }
-  /// Adjusts the selection bias by the choices of a whole step, i64 [top_k, experts], summed over the ranks of the
-  /// stage. Does nothing if the verdict is to skip the step, or unless learns_from_counts().
+  /// Adjusts the selection bias by the choices of a whole step, i64 [1, experts], summed over the order of choice and
+  /// the ranks of the stage. Does nothing if the verdict is to skip the step, or unless learns_from_counts().
   void update(const Stream& stream, const Tensor& counts, std::span<const StepVerdict> verdict) const;
 
  private:

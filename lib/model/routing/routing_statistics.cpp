@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 
 namespace lyceum {
 
@@ -25,17 +26,28 @@ std::vector<RoutingSums> no_routing(const Config& config) {
 
 namespace {
 
-/// Returns the tokens of each expert, [experts], summed over the k choices.
-std::vector<std::int64_t> load_of(const RoutingSums& sums) {
-  std::vector<std::int64_t> load(static_cast<std::size_t>(sums.experts), 0);
-  for (std::size_t i = 0; i < sums.counts.size(); ++i) load[i % load.size()] += sums.counts[i];
+/// Returns the sum over the k choices, [experts], of `counts` [k · experts].
+std::vector<std::int64_t> sum_over_choices(std::span<const std::int64_t> counts, std::int64_t experts) {
+  std::vector<std::int64_t> load(static_cast<std::size_t>(experts), 0);
+  for (std::size_t i = 0; i < counts.size(); ++i) load[i % load.size()] += counts[i];
   return load;
 }
 
 }  // namespace
 
+RoutingSums loads_of(const RoutingSums& sums) {
+  RoutingSums loads{.id = sums.id,
+                    .top_k = 1,
+                    .experts = sums.experts,
+                    .always_on = sums.always_on,
+                    .counts = sum_over_choices(sums.counts, sums.experts),
+                    .probability = {}};
+  if (!sums.dropped.empty()) loads.dropped = sum_over_choices(sums.dropped, sums.experts);
+  return loads;
+}
+
 double imbalance(const RoutingSums& sums) {
-  const std::vector<std::int64_t> load = load_of(sums);
+  const std::vector<std::int64_t> load = sum_over_choices(sums.counts, sums.experts);
   const std::int64_t total = std::accumulate(load.begin(), load.end(), std::int64_t{0});
   if (total == 0) return 0;
   return static_cast<double>(*std::max_element(load.begin(), load.end())) *
@@ -43,7 +55,7 @@ double imbalance(const RoutingSums& sums) {
 }
 
 std::int64_t idle_experts(const RoutingSums& sums) {
-  const std::vector<std::int64_t> load = load_of(sums);
+  const std::vector<std::int64_t> load = sum_over_choices(sums.counts, sums.experts);
   return std::count(load.begin() + sums.always_on, load.end(), 0);
 }
 

@@ -25,6 +25,10 @@ RoutingSums no_routing(const Mixture& mixture);
 /// Returns such sums for every mixture of the model, in forward order.
 std::vector<RoutingSums> no_routing(const Config& config);
 
+/// Returns the same routing without the order of choices: top_k is 1, `counts` and `dropped` have one number per
+/// expert, and probabilities and entropy are left out (empty, and 0). The functions below return the same for both.
+RoutingSums loads_of(const RoutingSums& sums);
+
 /// Returns the load of the busiest expert divided by the mean over the experts that can be chosen, at least 1. The load
 /// of an expert is the number of tokens that chose it as any of their k choices. Returns 0 without tokens.
 double imbalance(const RoutingSums& sums);

@@ -1,7 +1,10 @@
 #include "model/routing/routing_sums.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
+
+#include "core/copy.h"
 
 namespace lyceum {
 
@@ -37,6 +40,49 @@ std::vector<RoutingSums> sum_routing_over_ranks(const Config& config, const Mesh
     layer.entropy = *mean++;
   }
   return layers;
+}
+
+std::int64_t summed_loads(const Config& config) {
+  std::int64_t numbers = 0;
+  for (const Mixture& mixture : mixtures_of(config)) {
+    numbers += mixture.choices() * (mixture.capacity_factor > 0 ? 2 : 1);
+  }
+  return numbers;
+}
+
+std::vector<RoutingSums> sum_loads_over_ranks(const Stream& stream, const Config& config, const Mesh& mesh,
+                                              const std::vector<RoutingSums>& own) {
+  std::vector<RoutingSums> all;
+  for (const RoutingSums& none : no_routing(config)) {
+    const auto sums = std::ranges::find(own, none.id, &RoutingSums::id);
+    all.push_back(loads_of(sums == own.end() ? none : *sums));
+  }
+  if (all.empty() || mesh.world.size() == 1) return all;
+  std::vector<std::int64_t> numbers;
+  for (const RoutingSums& loads : all) {
+    numbers.insert(numbers.end(), loads.counts.begin(), loads.counts.end());
+    numbers.insert(numbers.end(), loads.dropped.begin(), loads.dropped.end());
+  }
+  const Tensor summed = tensor_of(stream, {std::ssize(numbers)}, numbers);
+  for (const Axis axis : whole_model) mesh.group(axis).all_reduce_async(summed).wait();
+  numbers = values_of<std::int64_t>(stream, summed);
+  auto number = numbers.begin();
+  for (RoutingSums& loads : all) {
+    for (std::vector<std::int64_t>* each : {&loads.counts, &loads.dropped}) {
+      std::copy_n(number, each->size(), each->begin());
+      number += static_cast<std::ptrdiff_t>(each->size());
+    }
+  }
+  return all;
+}
+
+void round_to_exact_sums(std::vector<RoutingSums>& sums) {
+  constexpr double unit = 0x1p-20;
+  const auto round = [](double& sum) { sum = std::nearbyint(sum / unit) * unit; };
+  for (RoutingSums& mixture : sums) {
+    std::ranges::for_each(mixture.probability, round);
+    round(mixture.entropy);
+  }
 }
 
 void add(std::vector<RoutingSums>& sums, const std::vector<RoutingSums>& more) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "core/stream.h"
 #include "io/routing/log.h"
 #include "model/routing/expert_placements.h"
 #include "model/routing/routing_statistics.h"
@@ -16,6 +17,18 @@ namespace lyceum {
 /// sums of this rank's mixtures. Collective over the world; all ranks get the same result.
 std::vector<RoutingSums> sum_routing_over_ranks(const Config& config, const Mesh& mesh,
                                                 const std::vector<RoutingSums>& own);
+
+/// Returns loads_of() the routing of every mixture of the model, summed over the tokens of all ranks, in forward order:
+/// all that a step of training needs. `own`: the sums of this rank's mixtures. The groups of the mesh send tensors in
+/// the memory of `stream`. Collective over the world; all ranks get the same result.
+std::vector<RoutingSums> sum_loads_over_ranks(const Stream& stream, const Config& config, const Mesh& mesh,
+                                              const std::vector<RoutingSums>& own);
+/// Returns the number of integers that sum_loads_over_ranks() sums.
+std::int64_t summed_loads(const Config& config);
+
+/// Rounds sums of probabilities and entropies to multiples of 2^-20. So later sums of them are exact, in whatever order
+/// they are made, if they are below 2^33.
+void round_to_exact_sums(std::vector<RoutingSums>& sums);
 
 /// Adds `more` to `sums`, mixture by mixture. If `sums` is empty, it becomes a copy of `more`.
 void add(std::vector<RoutingSums>& sums, const std::vector<RoutingSums>& more);

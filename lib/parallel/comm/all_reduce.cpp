@@ -6,8 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/comm/reduce_in_order.h"
+#include "parallel/comm/level_reduce.h"
 #include "parallel/comm/tree.h"
+#include "parallel/comm/tree_reduce.h"
 
 namespace lyceum {
 namespace {
@@ -16,14 +17,62 @@ namespace {
 constexpr std::int64_t chunk_bytes = std::int64_t{1} << 20;
 /// Up to this size (bytes of all ranks together), whole vectors are exchanged in one step instead of slices in two.
 constexpr std::int64_t whole_bytes = std::int64_t{64} << 10;
-/// Maximum size (bytes of all ranks together) of values that are sent along a tree.
-constexpr std::int64_t tree_bytes = std::int64_t{1} << 20;
+/// Maximum size (bytes of one rank) of values that are sent along a tree.
+constexpr std::int64_t tree_bytes = std::int64_t{64} << 10;
 
-/// Algorithms 2 and 3 of start_all_reduce(). A vector that is not divided into slices is a single chunk.
-class DirectReduce final : public Messages {
+enum class Algorithm { tree, whole, chunks };
+
+Algorithm algorithm_for(int ranks, std::int64_t bytes) {
+  if (large_group(ranks)) return bytes <= tree_bytes ? Algorithm::tree : Algorithm::chunks;
+  return bytes * ranks <= whole_bytes ? Algorithm::whole : Algorithm::chunks;
+}
+
+/// Returns the first element of a slice of a chunk of `count` elements.
+std::int64_t begin_of_slice(std::int64_t count, int slice, int ranks) { return count * slice / ranks; }
+
+/// Algorithm 2 of start_all_reduce(), in groups of one level.
+class WholeReduce final : public Messages {
  public:
-  DirectReduce(std::shared_ptr<Communicator> communicator, const Operation& operation, const ReducedValues& values,
-               Reduction reduction, int tag);
+  WholeReduce(std::shared_ptr<Communicator> communicator, const Operation& operation, const ReducedValues& values,
+              Reduction reduction, int tag);
+
+ private:
+  bool next() override;
+
+  ReducedValues values_;
+  Reduction reduction_;
+  std::unique_ptr<std::byte[]> received_;  // the values of every other rank, in rank order
+};
+
+WholeReduce::WholeReduce(std::shared_ptr<Communicator> of, const Operation& operation, const ReducedValues& values,
+                         Reduction reduction, int tag)
+    : Messages(std::move(of), operation), values_(values), reduction_(reduction) {
+  const int ranks = communicator().size(), self = communicator().rank();
+  const std::int64_t bytes = values.bytes();
+  received_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(bytes * ranks));
+  for (int step = 1; step < ranks; ++step) {
+    const int from = (self + ranks - step) % ranks;
+    receive(received_.get() + from * bytes, bytes, from, tag);
+  }
+  for (int step = 1; step < ranks; ++step) send(values.data, bytes, (self + step) % ranks, tag);
+}
+
+bool WholeReduce::next() {
+  auto* const own = static_cast<std::byte*>(values_.data);
+  std::vector<const std::byte*> sources;
+  for (int rank = 0; rank < communicator().size(); ++rank) {
+    sources.push_back(rank == communicator().rank() ? own : received_.get() + rank * values_.bytes());
+  }
+  reduce_by_levels(sources, own, values_.size, values_.type, reduction_);
+  return false;
+}
+
+/// Algorithm 3 of start_all_reduce(). With L levels, round r of chunk c does level r of its reduction, and sends the
+/// sums of chunk c − 1 at level L − 1 − r.
+class ChunkedReduce final : public Messages {
+ public:
+  ChunkedReduce(std::shared_ptr<Communicator> communicator, const Operation& operation, const ReducedValues& values,
+                Reduction reduction, int tag);
 
  private:
   /// Elements [first, first + count).
@@ -31,99 +80,86 @@ class DirectReduce final : public Messages {
     std::int64_t first, count;
   };
   bool next() override;
-  void exchange_slices();
-  void reduce_slices();
-  void send_results(Range chunk);
+  void begin_chunk();
+  void start_round();
+  void send_sums(Range chunk, const ReductionLevel& level);
+  /// Returns an empty range behind the last chunk, and before the first.
   Range chunk(std::int64_t number) const;
-  /// Returns the elements of a chunk that `rank` reduces.
-  Range slice_of(Range chunk, int rank) const;
   std::byte* at(std::int64_t element) const { return values_ + element * width_; }
 
   std::byte* values_;
   std::int64_t size_, width_;  // number of elements, and bytes per element
-  DType type_;
-  Reduction reduction_;
   int tag_;
-  bool sliced_;
-  std::int64_t chunk_size_;                // elements of a chunk
-  std::int64_t reduced_ = 0;               // number of chunks reduced so far
-  std::unique_ptr<std::byte[]> received_;  // this rank's slice of the current chunk from every rank, in rank order
+  LevelReduce reduce_;
+  int own_slice_;
+  std::int64_t chunk_size_;   // elements of a chunk
+  std::int64_t current_ = 0;  // number of the chunk that is being reduced
+  std::size_t round_ = 0;     // of this chunk
 };
 
-DirectReduce::DirectReduce(std::shared_ptr<Communicator> communicator, const Operation& operation,
-                           const ReducedValues& values, Reduction reduction, int tag)
-    : Messages(std::move(communicator), operation),
+ChunkedReduce::ChunkedReduce(std::shared_ptr<Communicator> of, const Operation& operation, const ReducedValues& values,
+                             Reduction reduction, int tag)
+    : Messages(std::move(of), operation),
       values_(static_cast<std::byte*>(values.data)),
       size_(values.size),
       width_(static_cast<std::int64_t>(size_of(values.type))),
-      type_(values.type),
-      reduction_(reduction),
-      tag_(tag) {
-  const std::int64_t ranks = this->communicator().size();
-  sliced_ = size_ * width_ * ranks > whole_bytes;
-  chunk_size_ = sliced_ ? std::min(size_, chunk_bytes / width_) : size_;
-  const std::int64_t slice = sliced_ ? chunk_size_ / ranks + 1 : size_;
-  received_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(slice * ranks * width_));
-  exchange_slices();
+      tag_(tag),
+      reduce_(communicator().rank(), communicator().size(), values.type, reduction),
+      own_slice_(reduce_.levels().back().first_of(reduce_.levels().back().digit)),
+      chunk_size_(std::min(size_, chunk_bytes / width_)) {
+  begin_chunk();
+  start_round();
 }
 
-DirectReduce::Range DirectReduce::chunk(std::int64_t number) const {
+ChunkedReduce::Range ChunkedReduce::chunk(std::int64_t number) const {
+  if (number < 0) return {0, 0};
   const std::int64_t first = number * chunk_size_;
   return {first, std::max<std::int64_t>(0, std::min(chunk_size_, size_ - first))};
 }
 
-DirectReduce::Range DirectReduce::slice_of(Range chunk, int rank) const {
-  if (!sliced_) return chunk;
-  const std::int64_t ranks = communicator().size();
-  const std::int64_t begin = chunk.count * rank / ranks, end = chunk.count * (rank + 1) / ranks;
-  return {chunk.first + begin, end - begin};
+void ChunkedReduce::begin_chunk() {
+  const auto [begin, count] = chunk(current_);
+  const int ranks = communicator().size();
+  SlicedValues values{.first = {}, .slices = {}, .sum = at(begin + begin_of_slice(count, own_slice_, ranks))};
+  for (int slice = 0; slice <= ranks; ++slice) {
+    values.first.push_back(begin_of_slice(count, slice, ranks));
+    if (slice < ranks) values.slices.push_back(at(begin + values.first.back()));
+  }
+  reduce_.begin(std::move(values));
 }
 
-bool DirectReduce::next() {
-  const bool summed = chunk(reduced_).count == 0;
-  if (summed) return false;  // the messages that have arrived were the results of the last chunk
-  reduce_slices();
-  const Range done = chunk(reduced_++);
-  if (sliced_) send_results(done);
-  exchange_slices();
-  return pending();
+void ChunkedReduce::start_round() {
+  const std::size_t levels = reduce_.levels().size();
+  send_sums(chunk(current_ - 1), reduce_.levels()[levels - 1 - round_]);
+  if (chunk(current_).count > 0) reduce_.exchange(*this, tag_, round_);
 }
 
-void DirectReduce::exchange_slices() {
-  const Range whole = chunk(reduced_);
-  const int ranks = communicator().size(), self = communicator().rank();
-  const Range own = slice_of(whole, self);
-  for (int step = 1; step < ranks; ++step) {
-    const int from = (self + ranks - step) % ranks;
-    if (own.count > 0) receive(received_.get() + from * own.count * width_, own.count * width_, from, tag_);
+bool ChunkedReduce::next() {
+  if (chunk(current_).count > 0) reduce_.reduce(round_);
+  if (++round_ == reduce_.levels().size()) {
+    round_ = 0;
+    ++current_;
+    if (chunk(current_ - 1).count == 0) return false;  // the sums of the last chunk have arrived
+    begin_chunk();
   }
-  for (int step = 1; step < ranks; ++step) {
-    const int to = (self + step) % ranks;
-    const Range slice = slice_of(whole, to);
-    if (slice.count > 0) send(at(slice.first), slice.count * width_, to, tag_);
-  }
+  start_round();
+  return true;
 }
 
-void DirectReduce::reduce_slices() {
-  const Range own = slice_of(chunk(reduced_), communicator().rank());
-  std::vector<const std::byte*> sources;
-  for (int rank = 0; rank < communicator().size(); ++rank) {
-    const bool mine = rank == communicator().rank();
-    sources.push_back(mine ? at(own.first) : received_.get() + rank * own.count * width_);
+void ChunkedReduce::send_sums(Range chunk, const ReductionLevel& level) {
+  const auto first = [&](int slice) { return begin_of_slice(chunk.count, slice, communicator().size()); };
+  const auto range_of = [&](int digit) {
+    const int begin = level.first_of(digit);
+    return Range{chunk.first + first(begin), first(begin + level.span) - first(begin)};
+  };
+  const auto peer = [&](int digit) { return communicator().rank() + (digit - level.digit) * level.stride; };
+  for (int step = 1; step < level.radix; ++step) {
+    const int from = level.digit_at(-step);
+    if (const auto [begin, count] = range_of(from); count > 0) receive(at(begin), count * width_, peer(from), tag_);
   }
-  reduce_in_order(sources, at(own.first), own.count, type_, reduction_);
-}
-
-void DirectReduce::send_results(Range chunk) {
-  const int ranks = communicator().size(), self = communicator().rank();
-  for (int step = 1; step < ranks; ++step) {
-    const int from = (self + ranks - step) % ranks;
-    const Range slice = slice_of(chunk, from);
-    if (slice.count > 0) receive(at(slice.first), slice.count * width_, from, tag_);
-  }
-  const Range own = slice_of(chunk, self);
-  for (int step = 1; step < ranks && own.count > 0; ++step) {
-    send(at(own.first), own.count * width_, (self + step) % ranks, tag_);
+  const auto [begin, count] = range_of(level.digit);
+  for (int step = 1; step < level.radix && count > 0; ++step) {
+    send(at(begin), count * width_, peer(level.digit_at(step)), tag_);
   }
 }
 
@@ -131,18 +167,36 @@ void DirectReduce::send_results(Range chunk) {
 
 std::unique_ptr<Messages> start_all_reduce(std::shared_ptr<Communicator> communicator, const Operation& operation,
                                            const ReducedValues& values, Reduction reduction) {
-  const std::int64_t bytes = values.size * static_cast<std::int64_t>(size_of(values.type));
-  if (large_group(*communicator) && communicator->size() * bytes <= tree_bytes) {
-    const auto reduce = [=](std::span<const std::byte> collected) {
-      std::vector<const std::byte*> sources;
-      for (std::int64_t at = 0; at < std::ssize(collected); at += bytes) sources.push_back(collected.data() + at);
-      reduce_in_order(sources, static_cast<std::byte*>(values.data), values.size, values.type, reduction);
-    };
-    const std::span result(static_cast<std::byte*>(values.data), static_cast<std::size_t>(bytes));
-    return std::make_unique<TreeExchange>(std::move(communicator), operation, result, result, reduce);
-  }
+  const Algorithm algorithm = algorithm_for(communicator->size(), values.bytes());
   const int tag = communicator->next_reduce_tag();
-  return std::make_unique<DirectReduce>(std::move(communicator), operation, values, reduction, tag);
+  if (algorithm == Algorithm::tree) {
+    return std::make_unique<TreeReduce>(std::move(communicator), operation, values, reduction, tag);
+  }
+  if (algorithm == Algorithm::whole) {
+    return std::make_unique<WholeReduce>(std::move(communicator), operation, values, reduction, tag);
+  }
+  return std::make_unique<ChunkedReduce>(std::move(communicator), operation, values, reduction, tag);
+}
+
+std::int64_t messages_of_all_reduce(int rank, int ranks, std::int64_t size, DType type) {
+  const auto width = static_cast<std::int64_t>(size_of(type));
+  if (ranks == 1 || size == 0) return 0;
+  const Algorithm algorithm = algorithm_for(ranks, size * width);
+  if (algorithm == Algorithm::tree) return messages_of_tree_reduce(rank, ranks);
+  if (algorithm == Algorithm::whole) return ranks - 1;
+  const std::vector<ReductionLevel> levels = reduction_levels(rank, ranks);
+  const auto of_chunk = [&](std::int64_t count) {
+    const auto first = [&](int slice) { return begin_of_slice(count, slice, ranks); };
+    std::int64_t messages = 0;
+    for (const ReductionLevel& level : levels) {
+      const int own = level.first_of(level.digit);
+      const bool any = first(own + level.span) > first(own);
+      messages += messages_of_level(level, first) + (any ? level.radix - 1 : 0);
+    }
+    return messages;
+  };
+  const std::int64_t chunk = std::min(size, chunk_bytes / width);
+  return size / chunk * of_chunk(chunk) + of_chunk(size % chunk);
 }
 
 }  // namespace lyceum

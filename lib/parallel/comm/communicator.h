@@ -39,6 +39,8 @@ struct SharedState {
   Turns turns{};
   std::shared_ptr<Watch> watch{};                            // null for a world of one rank or a rehearsal
   bool checksums = false;                                    // see ProcessGroup::set_checksums()
+  std::int64_t sent_messages = 0;                            // see ProcessGroup::sent_messages()
+  bool rehearses_messages = false;                           // see ProcessGroup::rehearsal()
   double timeout = std::numeric_limits<double>::infinity();  // maximum duration of a wait, in seconds
 };
 

@@ -16,6 +16,12 @@ struct ProcessGroup::Implementation {
   /// Adds the operation's bytes to `counter`. True if the operation is to be started; in a rehearsal it is only
   /// recorded, and the result is false. Throws if the group is broken.
   bool enter(const Operation& operation, std::int64_t& counter) const;
+  /// Adds the messages that an operation would send if this were not a rehearsal to ProcessGroup::sent_messages().
+  /// `messages` returns their number; it is called only in rehearsals that count messages.
+  template <class F>
+  void rehearse_messages(const F& messages) const {
+    if (communicator->shared()->rehearses_messages) communicator->shared()->sent_messages += messages();
+  }
   /// Calls enter() and returns the operation's state for MPI messages; null in a rehearsal.
   std::unique_ptr<Messages> start(const Operation& operation, std::int64_t& counter) const;
   /// Returns the carrier of this group's tensors.

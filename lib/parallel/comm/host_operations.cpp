@@ -31,7 +31,11 @@ void reduce(ProcessGroup::Implementation& group, std::span<T> values, Reduction 
   if (communicator->alone() || values.empty()) return;
   const std::int64_t bytes = std::ssize(values) * std::int64_t{sizeof(T)};
   const Operation operation{.name = "all_reduce", .bytes = bytes, .size = bytes, .where = where};
-  if (!group.enter(operation, group.traffic.all_reduce)) return;
+  if (!group.enter(operation, group.traffic.all_reduce)) {
+    return group.rehearse_messages([&] {
+      return messages_of_all_reduce(communicator->rank(), communicator->size(), std::ssize(values), dtype_of<T>);
+    });
+  }
   Pending(start_all_reduce(communicator, operation, {values.data(), std::ssize(values), dtype_of<T>}, reduction))
       .wait();
 }
@@ -88,8 +92,11 @@ void ProcessGroup::all_gather(std::span<const std::int64_t> sent, std::span<std:
   const std::shared_ptr<Communicator>& communicator = implementation_->communicator;
   const auto bytes = static_cast<int>(sent.size_bytes());
   const Operation operation{.name = "all_gather", .bytes = bytes, .size = std::int64_t{bytes} * size(), .where = where};
-  if (!implementation_->enter(operation, implementation_->traffic.all_gather)) return;
-  if (large_group(*communicator)) {
+  const bool tree = large_group(communicator->size());
+  if (!implementation_->enter(operation, implementation_->traffic.all_gather)) {
+    return implementation_->rehearse_messages([&] { return tree ? messages_of_tree(rank(), size()) : 0; });
+  }
+  if (tree) {
     const auto result = std::as_writable_bytes(received);
     const auto keep = [result](std::span<const std::byte> all) { std::ranges::copy(all, result.begin()); };
     return Pending(std::make_unique<TreeExchange>(communicator, operation, std::as_bytes(sent), result, keep)).wait();
@@ -112,7 +119,10 @@ JoinedTexts gathered(ProcessGroup::Implementation& group, const std::string& tex
   }
   if (communicator->alone()) return *texts;
   const Operation operation{.name = "gather", .bytes = std::ssize(text), .size = 0, .where = where};
-  if (!group.enter(operation, group.traffic.all_gather)) return *texts;
+  if (!group.enter(operation, group.traffic.all_gather)) {
+    group.rehearse_messages([&] { return communicator->rank() == root ? 0 : TextGather::messages; });
+    return *texts;
+  }
   Pending(std::make_unique<TextGather>(communicator, operation, text, root, texts)).wait();
   return std::move(*texts);
 }

@@ -3,9 +3,11 @@
 #include <cstring>
 #include <numeric>
 
+#include "parallel/comm/all_gather.h"
 #include "parallel/comm/all_reduce.h"
 #include "parallel/comm/chunks.h"
 #include "parallel/comm/reduce_scatter.h"
+#include "parallel/comm/tree.h"
 
 namespace lyceum {
 namespace {
@@ -38,6 +40,9 @@ Carrier::Started MpiCarrier::reduce_scatter(const Operation& operation, const Pa
 
 Carrier::Started MpiCarrier::all_gather(const Operation& operation, const Parts& parts) {
   const int self = communicator_->rank(), size = communicator_->size();
+  if (large_group(size)) {
+    return std::make_unique<AllGather>(communicator_, operation, parts, communicator_->next_reduce_tag());
+  }
   auto state = std::make_unique<Messages>(communicator_, operation);
   state->keep(std::make_shared<Tensor>(parts.all));
   std::byte* const own = parts.begin(self);

@@ -101,6 +101,7 @@ void Messages::receive(void* to, std::int64_t bytes, int from, int tag) {
 }
 
 void Messages::send(const void* from, std::int64_t bytes, int to, int tag) {
+  communicator().shared()->sent_messages += messages_of(bytes);
   if (bytes == 0) return send_message(from, 0, to, tag);
   for_chunks(bytes, [&](std::int64_t first, int count) {
     const std::byte* const chunk = static_cast<const std::byte*>(from) + first;

@@ -88,12 +88,14 @@ ProcessGroup ProcessGroup::self(std::string name) {
                 {}, {});
 }
 
-ProcessGroup ProcessGroup::rehearsal(int rank, int ranks) {
+ProcessGroup ProcessGroup::rehearsal(int rank, int ranks, bool counts_messages) {
   require(rank >= 0 && rank < ranks, "rank {} is not one of {} ranks", rank, ranks);
   std::vector<int> members(static_cast<std::size_t>(ranks));
   std::iota(members.begin(), members.end(), 0);
-  return create(std::make_shared<Communicator>(Communicator::Identity{"world", world_number},
-                                               std::make_shared<SharedState>(), std::move(members), rank),
+  auto shared = std::make_shared<SharedState>();
+  shared->rehearses_messages = counts_messages;
+  return create(std::make_shared<Communicator>(Communicator::Identity{"world", world_number}, std::move(shared),
+                                               std::move(members), rank),
                 {}, {});
 }
 
@@ -113,6 +115,7 @@ const std::string& ProcessGroup::name() const { return implementation_->communic
 void ProcessGroup::set_timeout(double seconds) const { implementation_->communicator->shared()->timeout = seconds; }
 double ProcessGroup::timeout() const { return implementation_->communicator->timeout(); }
 const ProcessGroup::Traffic& ProcessGroup::traffic() const { return implementation_->traffic; }
+std::int64_t ProcessGroup::sent_messages() const { return implementation_->communicator->shared()->sent_messages; }
 Ledger& ProcessGroup::ledger() const { return implementation_->communicator->shared()->ledger; }
 Turns& ProcessGroup::turns() const { return implementation_->communicator->shared()->turns; }
 

@@ -92,7 +92,8 @@ class ProcessGroup {
   /// Returns rank `rank`'s view of a job of `ranks` ranks that does not run (see RehearsalStream). Operations are
   /// recorded in the ledger, counted as traffic, and complete at once. No tensor data is received. Numbers and texts
   /// are received as if every rank sent what this rank sends to itself.
-  static ProcessGroup rehearsal(int rank, int ranks);
+  /// `counts_messages`: whether operations add to sent_messages(), which takes time that grows with the ranks.
+  static ProcessGroup rehearsal(int rank, int ranks, bool counts_messages = false);
   /// Collective. Returns a group of the same ranks whose tensors are in the memory of `stream`, with its own traffic
   /// counters. Groups split from it use the same stream and transport. A host stream requires Transport::mpi, a GPU
   /// stream Transport::staged or Transport::nccl; throws a usage Error otherwise. A RehearsalStream accepts any
@@ -127,10 +128,11 @@ class ProcessGroup {
 
   /// Blocks until all ranks of the group have called it.
   void barrier(Where where = std::source_location::current()) const;
-  /// Reduces `values` over the ranks, in place. Types: f32, bf16, f64, i32, i64. Over MPI, sums are x_0 + x_1 + … in
-  /// rank order, element by element (bf16: in f32, rounded once), so the bits are the same on every rank and in every
-  /// run, and a NaN of any rank propagates to the result, for max and min too. See Transport for NCCL. The operation
-  /// keeps the tensor's memory alive.
+  /// Reduces `values` over the ranks, in place. Types: f32, bf16, f64, i32, i64. Over MPI, elements are summed in a
+  /// fixed order, in groups of up to 8 ranks x_0 + x_1 + … in rank order, in larger groups in that of ReductionLevel
+  /// (bf16: in f32, rounded once). So the bits are the same on every rank and in every run, and a NaN of any rank
+  /// propagates to the result, for max and min too. See Transport for NCCL. The operation keeps the tensor's memory
+  /// alive.
   Pending all_reduce_async(const Tensor& values, Reduction reduction = Reduction::sum,
                            Where where = std::source_location::current()) const;
   void all_reduce(std::span<float> values, Reduction reduction = Reduction::sum,
@@ -212,6 +214,11 @@ class ProcessGroup {
     std::int64_t all_reduce = 0, reduce_scatter = 0, all_to_all = 0, all_gather = 0, send = 0, broadcast = 0;
   };
   const Traffic& traffic() const;
+  /// Returns the number of MPI messages that this rank has sent in operations of all groups of this world. Not counted
+  /// are the messages that MPI sends by itself, for barriers, broadcasts, all-gathers of numbers in groups of up to 8
+  /// ranks and new groups, checksums, and those of the ledger. A rehearsal counts the messages of the same operations
+  /// as if tensors were sent by MPI, if it was made with `counts_messages`; else 0.
+  std::int64_t sent_messages() const;
   /// Returns the record of this rank's latest operations on all groups of this world.
   Ledger& ledger() const;
   /// Returns the scheduler of two alternating tasks on this rank, shared by all groups of this world.

@@ -1,6 +1,11 @@
+#include <algorithm>
+
+#include "parallel/comm/all_gather.h"
+#include "parallel/comm/all_reduce.h"
 #include "parallel/comm/chunks.h"
 #include "parallel/comm/group_implementation.h"
 #include "parallel/comm/reduce_in_order.h"
+#include "parallel/comm/reduce_scatter.h"
 
 // The operations of a group on tensors. They use the group's transport.
 namespace lyceum {
@@ -47,7 +52,11 @@ Pending ProcessGroup::all_reduce_async(const Tensor& values, Reduction reduction
   if (size() == 1 || values.size() == 0) return {};
   const auto bytes = static_cast<std::int64_t>(values.bytes());
   const Operation operation{.name = "all_reduce", .bytes = bytes, .size = bytes, .where = where};
-  if (!implementation_->enter(operation, implementation_->traffic.all_reduce)) return {};
+  if (!implementation_->enter(operation, implementation_->traffic.all_reduce)) {
+    implementation_->rehearse_messages(
+        [&] { return messages_of_all_reduce(rank(), size(), values.size(), values.dtype()); });
+    return {};
+  }
   return Pending(implementation_->tensors().all_reduce(operation, values, reduction));
 }
 
@@ -62,7 +71,10 @@ Pending ProcessGroup::reduce_scatter_async(const Tensor& values, const Tensor& o
   }
   const auto bytes = static_cast<std::int64_t>(values.bytes());
   const Operation operation{.name = "reduce_scatter", .bytes = bytes, .size = bytes, .where = where};
-  if (!implementation_->enter(operation, implementation_->traffic.reduce_scatter)) return {};
+  if (!implementation_->enter(operation, implementation_->traffic.reduce_scatter)) {
+    implementation_->rehearse_messages([&] { return messages_of_reduce_scatter(rank(), extents, values.dtype()); });
+    return {};
+  }
   return Pending(implementation_->tensors().reduce_scatter(operation, parts_of(own, values, extents)));
 }
 
@@ -78,7 +90,10 @@ Pending ProcessGroup::all_gather_async(const Tensor& own, const Tensor& values, 
                             .bytes = static_cast<std::int64_t>(own.bytes()),
                             .size = static_cast<std::int64_t>(values.bytes()),
                             .where = where};
-  if (!implementation_->enter(operation, implementation_->traffic.all_gather)) return {};
+  if (!implementation_->enter(operation, implementation_->traffic.all_gather)) {
+    implementation_->rehearse_messages([&] { return messages_of_all_gather(rank(), extents); });
+    return {};
+  }
   return Pending(implementation_->tensors().all_gather(operation, parts_of(own, values, extents)));
 }
 
@@ -94,7 +109,10 @@ void ProcessGroup::all_gather(const Tensor& own, const Tensor& values, std::span
 
 Pending ProcessGroup::send_async(const Tensor& values, int to, Where where) const {
   const Operation operation = message(*implementation_->communicator, "send", values, to, where);
-  if (!implementation_->enter(operation, implementation_->traffic.send)) return {};
+  if (!implementation_->enter(operation, implementation_->traffic.send)) {
+    implementation_->rehearse_messages([&] { return messages_of(operation.bytes); });
+    return {};
+  }
   return Pending(implementation_->tensors().send(operation, values));
 }
 
@@ -126,7 +144,13 @@ Pending ProcessGroup::Implementation::exchange(const AllToAll& exchange, Carrier
       (total(exchange.send_rows) - exchange.send_rows[static_cast<std::size_t>(communicator->rank())]) *
       exchange.row_bytes;
   const Operation operation{.name = "all_to_all", .bytes = away, .size = exchange.row_bytes, .where = where};
-  if (!enter(operation, traffic.all_to_all)) return {};
+  if (!enter(operation, traffic.all_to_all)) {
+    rehearse_messages([&] {
+      return communicator->size() - 1 - std::ranges::count(exchange.send_rows, 0) +
+             (exchange.send_rows[static_cast<std::size_t>(communicator->rank())] == 0 ? 1 : 0);
+    });
+    return {};
+  }
   Carrier::Started started = by.all_to_all(operation, exchange);
   if (exchange.owner) started->keep(exchange.owner);
   return Pending(std::move(started));

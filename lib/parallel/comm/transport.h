@@ -7,7 +7,7 @@ namespace lyceum {
 /// - staged: tensors in GPU memory are copied to pinned host memory, sent by MPI and copied back. Sums have the same
 ///   bits as with mpi, and ranks may share a GPU. The start of an operation waits for the GPU, so communication does
 ///   not overlap GPU work.
-/// - nccl: GPU to GPU by NCCL, in separate streams; requires one GPU per rank. Sums are not in rank order. They have
+/// - nccl: GPU to GPU by NCCL, in separate streams; requires one GPU per rank. Sums are in another order. They have
 ///   the same bits on all ranks and, on one machine, in every run, but differ from the sums of mpi, and differ between
 ///   all_reduce and reduce_scatter. bf16 sums are rounded at every step. max and min may lose a NaN.
 enum class Transport { mpi, staged, nccl };

@@ -17,7 +17,10 @@ TreeNode::TreeNode(int rank, int ranks) : end(ranks) {
   }
 }
 
-bool large_group(const Communicator& communicator) { return communicator.size() > 8; }
+std::int64_t messages_of_tree(int rank, int ranks) {
+  const TreeNode node(rank, ranks);
+  return std::ssize(node.children) + (node.parent >= 0 ? 1 : 0);
+}
 
 TreeExchange::TreeExchange(std::shared_ptr<Communicator> of, const Operation& operation, std::span<const std::byte> own,
                            std::span<std::byte> result, AtRoot at_root)

@@ -23,7 +23,9 @@ struct TreeNode {
 };
 
 /// True for groups of more than 8 ranks, in which small data is sent along a tree instead of between all pairs.
-bool large_group(const Communicator& communicator);
+inline bool large_group(int ranks) { return ranks > 8; }
+/// Returns the number of messages that a rank sends in a TreeExchange.
+std::int64_t messages_of_tree(int rank, int ranks);
 
 /// Collects the same number of bytes from every rank along a tree and distributes a result from its root. A rank sends
 /// at most 1 + ⌈log2(ranks)⌉ messages.
@@ -60,6 +62,7 @@ struct JoinedTexts {
 /// Collects every rank's text on `root` along a tree. A rank sends two messages and receives at most 2 · ⌈log2(ranks)⌉.
 class TextGather final : public Messages {
  public:
+  static constexpr std::int64_t messages = 2;  // that a rank sends, except for the root
   /// Starts the gather. `gathered` becomes the texts of all ranks in rank order on `root`; its contents on other ranks
   /// are unspecified.
   TextGather(std::shared_ptr<Communicator> communicator, const Operation& operation, const std::string& text, int root,

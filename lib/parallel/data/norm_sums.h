@@ -18,8 +18,8 @@ namespace lyceum {
 /// and infinity propagate.
 ///
 /// Squares are summed in double, in a fixed order: within a block; over the blocks of a unit; over the ranks among
-/// which matrices or experts are divided (in rank order over MPI; NCCL has its own order, see Transport); over the
-/// layers. The result does not depend on the ZeRO stage or the number of pipeline stages.
+/// which matrices or experts are divided (in that of ProcessGroup::all_reduce_async() over MPI; NCCL has its own
+/// order); over the layers. The result does not depend on the ZeRO stage or the number of pipeline stages.
 class NormSums {
  public:
   /// Prepares `columns` norms that are computed together. `shares`: this rank's shares of the trained units. `layers`:

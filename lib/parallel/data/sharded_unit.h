@@ -38,11 +38,11 @@ struct UnitShare {
 ///   over the copies. Each rank keeps the sum of its part.
 /// - stage 3: as 2, but each rank keeps only its own part of the values. All values are gathered while they are in use.
 ///
-/// Sums over copies are x_0 + x_1 + … in rank order. Stages 0 and 1 add up the micro-batches of a step locally and sum
-/// over the copies once. Stages 2 and 3 sum each micro-batch over the copies and add the result to the previous ones.
-/// So the bits are the same in all stages for one micro-batch per step; for more, they are the same in stages 0 and 1,
-/// and in stages 2 and 3. With a single copy nothing is sharded. A frozen unit has only values; they never change, and
-/// are sharded in stage 3 only.
+/// Sums over copies have the order of ProcessGroup::all_reduce_async(). Stages 0 and 1 add up the micro-batches of a
+/// step locally and sum over the copies once. Stages 2 and 3 sum each micro-batch over the copies and add the result to
+/// the previous ones. So the bits are the same in all stages for one micro-batch per step; for more, they are the same
+/// in stages 0 and 1, and in stages 2 and 3. With a single copy nothing is sharded. A frozen unit has only values; they
+/// never change, and are sharded in stage 3 only.
 ///
 /// An adapted unit (ParameterUnit::Role) keeps values W as a frozen one, and has neither sums of gradients nor
 /// reductions. Its other memory is temporary in every stage: the effective values W + scale · B · A, from

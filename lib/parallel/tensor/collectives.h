@@ -24,7 +24,7 @@ struct RowShards {
 
 /// The five conversions between the layouts of a matrix: whole (every rank has all rows), partial (every rank has a
 /// summand of all rows) and sharded (every rank has some rows). Collective over the group, except identity and slice.
-/// On the host, sums are made in rank order and accumulator precision, and rounded once.
+/// On the host, sums are made in a fixed order of ranks and accumulator precision, and rounded once.
 Tensor identity(const Stream& stream, const RowShards& shards, const Tensor& x);
 Tensor all_reduce(const Stream& stream, const RowShards& shards, const Tensor& x);      // partial → whole
 Tensor all_gather(const Stream& stream, const RowShards& shards, const Tensor& x);      // sharded → whole

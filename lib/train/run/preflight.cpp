@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <sstream>
+#include <utility>
 
 #include "core/error.h"
 #include "parallel/comm/sequences.h"
@@ -14,9 +15,11 @@
 
 namespace lyceum {
 
-StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int rank, int ranks, std::int64_t step) {
-  RunSetup setup{.stream = RehearsalStream(),
-                 .mesh = Mesh::create(ProcessGroup::rehearsal(rank, ranks), mesh_shape(config.parallel))};
+namespace {
+
+/// Rehearses a step on the mesh of `world`, a rehearsal. See rehearse_step().
+StepRehearsal rehearse(ProcessGroup world, const Config& config, const TokenLoader& loader, std::int64_t step) {
+  RunSetup setup{.stream = RehearsalStream(), .mesh = Mesh::create(std::move(world), mesh_shape(config.parallel))};
   StagedModel model(config, setup.stream, setup.mesh, working_type(config.run), true);
   Zero zero(model.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh));
   Optimizer optimizer(config.optim, setup.mesh, setup.stream, zero.shares(),
@@ -25,9 +28,21 @@ StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int
   std::vector<LedgerEntry> operations;
   Ledger& ledger = setup.mesh.world.ledger();
   ledger.listen([&](const LedgerEntry& entry) { operations.push_back(entry); });
+  const std::int64_t sent_before = setup.mesh.world.sent_messages();
   train_step.run(loader, step, 0, config.optim.lr);
   ledger.listen({});
-  return {.operations = std::move(operations), .mesh = std::move(setup.mesh)};
+  const std::int64_t messages = setup.mesh.world.sent_messages() - sent_before;
+  return {.operations = std::move(operations), .messages = messages, .mesh = std::move(setup.mesh)};
+}
+
+}  // namespace
+
+StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int rank, int ranks, std::int64_t step) {
+  return rehearse(ProcessGroup::rehearsal(rank, ranks), config, loader, step);
+}
+
+std::int64_t messages_of_step(const Config& config, const TokenLoader& loader, int rank, int ranks) {
+  return rehearse(ProcessGroup::rehearsal(rank, ranks, true), config, loader, 0).messages;
 }
 
 namespace {

@@ -14,6 +14,7 @@ namespace lyceum {
 /// The communication of one rank in one training step.
 struct StepRehearsal {
   std::vector<LedgerEntry> operations;  // on all groups, in the order of the rank's calls
+  std::int64_t messages = 0;            // see messages_of_step(); 0 in other rehearsals
   Mesh mesh;                            // the groups of the rank, which counted their traffic
 };
 /// Local. Runs the code of a training step as rank `rank` of `ranks` on a RehearsalStream: without other ranks, without
@@ -21,6 +22,9 @@ struct StepRehearsal {
 /// equally often. `step`: number of steps before this one, which decides if the step is audited or replayed.
 StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int rank, int ranks,
                             std::int64_t step = 0);
+/// Local. Returns the number of MPI messages that rank `rank` of `ranks` sends in the first step, from a rehearsal like
+/// rehearse_step(). See ProcessGroup::sent_messages().
+std::int64_t messages_of_step(const Config& config, const TokenLoader& loader, int rank, int ranks);
 
 /// Collective over `world`, which has all ranks of the job. Throws a usage Error, equal on all ranks, that names the
 /// ranks with another program than rank 0. `program`: version, commit and build of this rank's program.

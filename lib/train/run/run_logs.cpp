@@ -96,7 +96,7 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"step_ms", seconds * 1e3},
                   {"mfu", throughput.mfu(seconds)},
                   {"load_imbalance", result.load_imbalance},
-                  {"idle_experts", idle_experts(result.routing)},
+                  {"idle_experts", idle_experts(result.loads)},
                   {"dead_experts", DeadExperts(config_.routing.dead_after).count(state.idle)},
                   {"skipped", state.skipped},
                   {"outliers", state.outliers},

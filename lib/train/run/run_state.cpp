@@ -36,17 +36,13 @@ MixtureId id_of(const Json& json) {
 /// The factor by which the weight of a step's tokens decreases with each later step.
 constexpr double load_decay = 0.99;
 
-void add_load(std::vector<ExpertLoad>& load, const std::vector<RoutingSums>& sums) {
-  load.resize(sums.size());
-  for (std::size_t layer = 0; layer < sums.size(); ++layer) {
-    const std::vector<std::int64_t>& counts = sums[layer].counts;
-    load[layer].id = sums[layer].id;
-    load[layer].tokens.resize(static_cast<std::size_t>(sums[layer].experts), 0.0);
-    std::vector<double>& tokens = load[layer].tokens;
-    for (double& weighed : tokens) weighed *= load_decay;
-    for (std::size_t i = 0; i < counts.size(); ++i) tokens[i % tokens.size()] += static_cast<double>(counts[i]);
-    const std::vector<std::int64_t>& dropped = sums[layer].dropped;  // no expert computes these
-    for (std::size_t i = 0; i < dropped.size(); ++i) tokens[i % tokens.size()] -= static_cast<double>(dropped[i]);
+/// Adds the loads of a step to those of one mixture.
+void add_loads(ExpertLoad& load, const RoutingSums& step) {
+  load.id = step.id;
+  load.tokens.resize(static_cast<std::size_t>(step.experts), 0.0);
+  for (std::size_t e = 0; e < load.tokens.size(); ++e) {
+    const std::int64_t dropped = step.dropped.empty() ? 0 : step.dropped[e];  // no expert computes these
+    load.tokens[e] = load.tokens[e] * load_decay + static_cast<double>(step.counts[e] - dropped);
   }
 }
 
@@ -234,13 +230,26 @@ bool same_layers(const std::vector<Layer>& layers, Means Layer::*means, const st
 
 }  // namespace
 
-void RunState::add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens) {
-  if (sums.empty()) return;
+void RunState::add_load(const std::vector<RoutingSums>& loads) {
+  load.resize(loads.size());
+  for (std::size_t layer = 0; layer < loads.size(); ++layer) add_loads(load[layer], loads[layer]);
+}
+
+void RunState::add_routing(const std::vector<RoutingSums>& own, const std::vector<RoutingSums>& loads,
+                           std::int64_t tokens) {
+  if (loads.empty()) return;
   routing_tokens += tokens;
-  add_load(load, sums);
-  add(routing, sums);
-  routing_steps.resize(sums.size());
-  for (std::size_t i = 0; i < sums.size(); ++i) routing_steps[i].add(sums[i]);
+  std::vector<RoutingSums> rounded = own;
+  round_to_exact_sums(rounded);
+  add(own_routing, rounded);
+  routing_steps.resize(loads.size());
+  for (std::size_t i = 0; i < loads.size(); ++i) routing_steps[i].add(loads[i]);
+}
+
+void RunState::sum_routing(const Config& config, const Mesh& mesh) {
+  if (routing_steps.empty()) return;  // on all ranks
+  add(routing, sum_routing_over_ranks(config, mesh, own_routing));
+  own_routing.clear();
 }
 
 std::string RunState::problem() const {
@@ -255,6 +264,7 @@ void RunState::forget_losses() {
 }
 
 void RunState::clear_routing() {
+  own_routing.clear();
   routing.clear();
   routing_steps.clear();
   routing_tokens = 0;

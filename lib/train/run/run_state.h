@@ -18,7 +18,7 @@
 namespace lyceum {
 
 /// The state of a training run that a checkpoint keeps in addition to tensors. It is equal on all ranks, except for
-/// unwritten_routing. A vector of routing data has one element per mixture of the model, or is empty.
+/// own_routing and unwritten_routing. A vector of routing data has one element per mixture of the model, or is empty.
 struct RunState {
   std::string run_uuid;
   std::int64_t step = 0;            // steps done
@@ -37,6 +37,9 @@ struct RunState {
   std::vector<StepBalanceSums> routing_steps;   // sums over the same steps of each step's balance
   std::int64_t routing_tokens = 0;              // tokens of these steps
   std::deque<RoutingRecord> unwritten_routing;  // records that could not be written yet, oldest first; on rank 0
+  /// Sums over this rank's tokens in steps since the last record that are not in `routing` yet, one element per mixture
+  /// of this rank. Not saved: call sum_routing() before text().
+  std::vector<RoutingSums> own_routing;
   Soundness soundness;
   RecentSteps recent;                       // for optim.skip_above
   std::vector<ExpertLoad> load;             // decaying sums over steps, for the placement of experts
@@ -49,14 +52,20 @@ struct RunState {
     return data_begin.tokens + (samples - data_begin.samples) * seq_len;
   }
 
-  /// Adds the routing of one step, over `tokens` tokens, to routing, routing_steps, routing_tokens and load.
-  void add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens);
+  /// Adds the loads of one step to `load`. `loads`: StepResult::loads.
+  void add_load(const std::vector<RoutingSums>& loads);
+  /// Adds the routing of one step, over `tokens` tokens of all ranks, to own_routing, routing_steps and routing_tokens.
+  /// `own`: StepResult::routing. `loads`: StepResult::loads.
+  void add_routing(const std::vector<RoutingSums>& own, const std::vector<RoutingSums>& loads, std::int64_t tokens);
+  /// Collective over the world. Moves the sums of own_routing over all ranks to `routing`. The bits of `routing` do not
+  /// depend on after which steps it is called.
+  void sum_routing(const Config& config, const Mesh& mesh);
   /// Returns why a checkpoint saved now is not sound, or an empty text: Soundness::problem(), or that the last
   /// Soundness::window steps or more were skipped by optim.skip_above, which may be due to the weights.
   std::string problem() const;
   /// Forgets the losses and norms of earlier steps. Call when those of later steps are no longer comparable.
   void forget_losses();
-  /// Clears routing, routing_steps and routing_tokens.
+  /// Clears own_routing, routing, routing_steps and routing_tokens.
   void clear_routing();
 
   /// Returns the load of each mixture in `text`, the text() that a checkpoint contains; empty for older checkpoints and

@@ -11,6 +11,7 @@
 #include "config/binding.h"
 #include "config/check.h"
 #include "core/error.h"
+#include "io/checkpoint/manifest.h"
 #include "io/data/tokens/data_sources.h"
 #include "io/text/table.h"
 #include "model/routing/routing_statistics.h"
@@ -64,12 +65,12 @@ int presumed_stage(const Config& config, const ProcessGroup& world) {
     std::int64_t unsound = 0;
     for (const fs::path& path : candidates) {
       try {
-        const CheckpointReader reader(path);
-        if (reader.header().unsound.empty() || resume != "auto") {
-          step = reader.header().step;
+        const CheckpointHeader header = read_manifest_head(path).header;
+        if (header.unsound.empty() || resume != "auto") {
+          step = header.step;
           return;
         }
-        unsound = std::max(unsound, reader.header().step);
+        unsound = std::max(unsound, header.step);
       } catch (const Error&) {  // damaged: an older one is chosen
       }
     }
@@ -88,8 +89,7 @@ StartingPoint::StartingPoint(const Config& config, const RunSetup& setup, RunRep
   const ProcessGroup& world = setup.mesh.world;
   work_on_files_of_rank_zero(world, [&] { repair_checkpoints(root_); });
   const auto warn = [&](const std::string& warning) { report.warn(warning); };
-  const auto chosen = choose_checkpoint(world, root_, resume_, warn, choice == Choice::sound);
-  if (chosen) work_on_files(world, [&] { checkpoint_.emplace(*chosen); });
+  checkpoint_ = choose_checkpoint(world, root_, resume_, warn, choice == Choice::sound);
   stage_ = checkpoint_ ? stage_of_step(run_config_, checkpoint_->header().step) : 1;
   config_ = config_of_stage(run_config_, stage_);
 }
@@ -153,7 +153,7 @@ void StartingPoint::inspect_checkpoint_folder() {
     if (!present.empty()) newest = present.front();
     for (auto at = present.begin(); at != present.end() && newest_run.empty(); ++at) {
       try {
-        newest_run = CheckpointReader(root_ / *at).header().run_uuid;
+        newest_run = read_manifest_head(root_ / *at).header.run_uuid;
       } catch (const Error&) {  // damaged: read the uuid from an older checkpoint
       }
     }

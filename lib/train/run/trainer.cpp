@@ -93,7 +93,10 @@ ExitCode Trainer::run() {
     make_step();
     if (roll_back_if_unsound()) continue;
     const bool last = state_.step == config_.run.steps;
-    if (is_due(state_.step, config_.routing.every)) logs_.routing(state_);
+    if (is_due(state_.step, config_.routing.every)) {
+      state_.sum_routing(config_, setup_.mesh);
+      logs_.routing(state_);
+    }
     if (last || is_due(state_.step, config_.eval.every)) validate();
     if (last) report_entropy();
     logs_.end_step();
@@ -201,8 +204,11 @@ void Trainer::update_state(const StepResult& result) {
   state_.skipped_in_a_row = state_.outliers_in_a_row = 0;
   state_.recent.add(result.loss, result.grad_norm, config_.optim);
   state_.soundness.add(result.loss, result.update_norm, result.weight_norm);
-  state_.add_routing(result.routing, config_.batch.global * config_.batch.seq_len);
-  add_step(state_.idle, result.routing);
+  state_.add_load(result.loads);
+  if (config_.routing.every > 0) {
+    state_.add_routing(result.routing, result.loads, config_.batch.global * config_.batch.seq_len);
+  }
+  add_step(state_.idle, result.loads);
 }
 
 /// Collective. Returns to the newest sound checkpoint if the run has been unsound for Soundness::window steps and
@@ -286,6 +292,7 @@ void Trainer::save(SaveOptions options) {
   if (options_.lock) options_.lock->require_held(true);
   train_step_->audit(state_.step);
   agree_on_gemms();
+  state_.sum_routing(config_, setup_.mesh);
   const auto begun = Clock::now();
   memory_of(setup_.stream).shrink_pool(save_bytes);  // activations are free now
   work_on_files_of_rank_zero(setup_.mesh.world, [&] { logs_.sync(); });

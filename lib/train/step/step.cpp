@@ -176,8 +176,9 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
   } else if (!result.outlier && result.targets > 0) {
     result.culprit = find_nonfinite(setup_.mesh.world, passes_, optimizer_, values, model_.layers());
   }
-  result.routing = sum_routing_over_ranks(config_, setup_.mesh, model_.routing());
-  for (const RoutingSums& layer : result.routing) {
+  result.routing = model_.routing();
+  result.loads = sum_loads_over_ranks(setup_.stream, config_, setup_.mesh, result.routing);
+  for (const RoutingSums& layer : result.loads) {
     result.load_imbalance = std::max(result.load_imbalance, imbalance(layer));
   }
   result.memory = memory_of(setup_.stream).use();

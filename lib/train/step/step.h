@@ -33,8 +33,8 @@ struct LayerMetrics {
   std::vector<double> attention_logits = {};
 };
 
-/// The results of one training step. They are equal on every rank, except for `trace` and `memory`. So all ranks make
-/// the same decisions from them, for example to skip a step.
+/// The results of one training step. They are equal on every rank, except for `routing`, `trace` and `memory`. So all
+/// ranks make the same decisions from them, for example to skip a step.
 struct StepResult {
   /// A loss beside that of the model, for example expert_balance: weighted and summed over layers. Losses of routers
   /// are means over the sequences of the batch, those of the head over its targets.
@@ -55,7 +55,11 @@ struct StepResult {
   bool outlier = false;       // skipped since loss or gradient norm was above its limit
   std::string culprit;        // "the gradient of … on ranks …" if a number was not finite, else empty
   std::optional<LayerMetrics> layers;  // after every run.layer_metrics_every steps
-  std::vector<RoutingSums> routing;    // routing of this step, one per mixture of the model, summed over all ranks
+  /// Tokens of each expert in this step, summed over all ranks: loads_of() the routing of each mixture of the model.
+  std::vector<RoutingSums> loads;
+  /// Routing of this rank's tokens in this step, one per mixture of this rank. sum_routing_over_ranks() gives that of
+  /// the model, also for sums over several steps.
+  std::vector<RoutingSums> routing;
   /// The actions of this rank's pipeline with their times in the step. Empty if a recorded step was replayed as one
   /// launch.
   std::vector<TimedAction> trace;

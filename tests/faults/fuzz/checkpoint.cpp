@@ -27,9 +27,9 @@ struct SavedCheckpoint {
 
 void read_all(const SavedCheckpoint& saved) {
   const CheckpointReader reader(saved.directory);
-  for (const auto& [name, shape, type] : reader.tensors()) {
-    std::vector<float> values(static_cast<std::size_t>(shape.size()));
-    reader.read(name, Box::whole(shape), values.data());
+  for (const CheckpointReader::Entry& tensor : reader.tensors()) {
+    std::vector<float> values(static_cast<std::size_t>(tensor.shape.size()));
+    reader.read(tensor.name, Box::whole(tensor.shape), values.data());
   }
 }
 

@@ -16,14 +16,15 @@ with h5py.File(index, "r") as file:
         assert data.shape == shape and data.dtype == numpy.float32, (name, data.shape, data.dtype)
         seen = data[...].reshape(-1).view(numpy.uint32)
         assert (seen == bits[:count]).all(), name
+        part = (slice(1, None),) + (slice(0, 2),) * (len(shape) - 1)
+        assert (data[part].view(numpy.uint32) == bits[:count].reshape(shape)[part]).all(), name
         bits = bits[count:]
         names.add(name)
     found = []
     file.visititems(lambda name, item: found.append(name) if isinstance(item, h5py.Dataset) else None)
     assert set(found) == names, set(found) ^ names
-    assert "optimizer/exp_avg/lm_head/weight" in file and "optimizer/exp_avg_sq/lm_head/weight" in file
     attributes = dict(file.attrs)
-    assert attributes["format"] == "lyceum-checkpoint" and attributes["format_version"] == 1, attributes
+    assert attributes["format"] == "lyceum-checkpoint" and attributes["format_version"] == 3, attributes
     assert attributes["run_uuid"] == "0c5f" and attributes["step"] == 12, attributes
     assert attributes["config"] == "[run]\nseed = 1\n", attributes
-assert len(names) == 9 and not len(bits)
+assert names and not len(bits)

@@ -302,7 +302,9 @@ TEST(CheckpointRanks, AutoFallsBackTogetherAndNamesTheDamage) {
   std::vector<std::string> warnings;
   const auto choose = [&](const std::string& resume) {
     warnings.clear();
-    return choose_checkpoint(world, root.path(), resume, [&](const std::string& text) { warnings.push_back(text); });
+    const auto chosen =
+        choose_checkpoint(world, root.path(), resume, [&](const std::string& text) { warnings.push_back(text); });
+    return chosen ? std::optional(chosen->directory()) : std::nullopt;
   };
   EXPECT_EQ(choose("auto"), std::nullopt);
   for (const int step : {1, 2, 3}) write(world, root.path(), step);
@@ -336,18 +338,14 @@ TEST(CheckpointRanks, AutoFallsBackTogetherAndNamesTheDamage) {
   EXPECT_EQ(choose((root.path() / "step-00000001").string()), root.path() / "step-00000001");
 }
 
-// h5py must read from index.h5 what the ranks wrote, even after the directory was moved. The expected values are passed
-// to check_index.py as a raw file.
-TEST(CheckpointRanks, H5pySeesWholeTensors) {
-  const ProcessGroup world = test_world();
-  const SharedDirectory root(world);
-  write(world, root.path(), 12);
-  if (world.rank() != 0) return;
+/// h5py must read these tensors from the index.h5 of a checkpoint with the header header(12).
+void expect_h5py_sees(const fs::path& index, const std::vector<TestTensor>& tensors) {
   const char* python = std::getenv("LYCEUM_PYTHON");
   ASSERT_TRUE(python && fs::exists(python)) << "LYCEUM_PYTHON must name a Python with h5py: scripts/install-deps.sh";
-  fs::rename(root.path() / "step-00000012", root.path() / "moved");
-  std::ofstream list(root.path() / "expected.txt"), raw(root.path() / "expected.f32", std::ios::binary);
-  for (const TestTensor& tensor : model()) {
+  // The expected values are passed to check_index.py as a raw file.
+  const fs::path expected = index.parent_path().parent_path() / "expected";
+  std::ofstream list(expected.string() + ".txt"), raw(expected.string() + ".f32", std::ios::binary);
+  for (const TestTensor& tensor : tensors) {
     list << tensor.name;
     for (const std::int64_t extent : tensor.shape.extents()) list << ' ' << extent;
     list << '\n';
@@ -359,8 +357,50 @@ TEST(CheckpointRanks, H5pySeesWholeTensors) {
   raw.close();
   const std::string command =
       fmt::format("'{}' '{}' '{}' '{}'", python, LYCEUM_SOURCE_DIR "/tests/io/checkpoint/check_index.py",
-                  (root.path() / "moved" / "index.h5").string(), (root.path() / "expected").string());
+                  index.string(), expected.string());
   EXPECT_EQ(std::system(command.c_str()), 0) << command;
+}
+
+// h5py must see whole tensors even after the directory was moved.
+TEST(CheckpointRanks, H5pySeesWholeTensors) {
+  const ProcessGroup world = test_world();
+  const SharedDirectory root(world);
+  write(world, root.path(), 12);
+  if (world.rank() != 0) return;
+  fs::rename(root.path() / "step-00000012", root.path() / "moved");
+  expect_h5py_sees(root.path() / "moved" / "index.h5", model());
+}
+
+/// Many small tensors of which each rank saves some whole, some in part, and in another order than that of their names.
+/// All except three are packed.
+TEST(CheckpointRanks, ManyTensorsComeBack) {
+  const ProcessGroup world = test_world();
+  const SharedDirectory root(world);
+  std::vector<TestTensor> tensors;
+  for (int i = 0; i < 1200; ++i) {
+    const Shape shape = i % 400 == 7 ? Shape{40, 512} : i % 3 ? Shape{2 + i % 4, 3} : Shape{5};
+    tensors.push_back({fmt::format("model/layers/{}/mlp/experts/{}/gate_proj/weight", i % 5, i), shape});
+  }
+  TestSlices slices;
+  for (std::size_t i = tensors.size(); i-- > 0;) {
+    const auto owner = static_cast<int>(i) % world.size();
+    if (i % 2) {
+      slices.add(tensors[i], part_of(tensors[i].shape, 0, world.rank(), world.size()));
+    } else if (owner == world.rank()) {
+      slices.add(tensors[i]);
+    }
+  }
+  write_checkpoint(world, root.path(), header(12), slices.get());
+  const auto reader = choose_checkpoint(world, root.path(), "auto", {});
+  ASSERT_TRUE(reader);
+  EXPECT_EQ(reader->tensors().size(), tensors.size());
+  for (const TestTensor& tensor : tensors) {
+    const Box whole = Box::whole(tensor.shape), part = part_of(tensor.shape, 0, world.rank(), world.size());
+    EXPECT_TRUE(same_bits(read_box(*reader, tensor.name, whole), test_values(tensor, whole))) << tensor.name;
+    EXPECT_TRUE(same_bits(read_box(*reader, tensor.name, part), test_values(tensor, part))) << tensor.name;
+  }
+  if (world.rank() == 0) expect_h5py_sees(root.path() / "step-00000012" / "index.h5", tensors);
+  world.barrier();
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <random>
 
 #include "io/checkpoint/manifest.h"
+#include "io/checkpoint/summary.h"
 #include "io/files/atomic_file.h"
 #include "io/files/hdf5.h"
 #include "io/files/whole_file.h"
@@ -102,7 +103,9 @@ class Checkpoint : public testing::Test {
   }
   std::optional<fs::path> choose(const std::string& resume) {
     warnings_.clear();
-    return choose_checkpoint(group_, root(), resume, [&](const std::string& text) { warnings_.push_back(text); });
+    const auto chosen =
+        choose_checkpoint(group_, root(), resume, [&](const std::string& text) { warnings_.push_back(text); });
+    return chosen ? std::optional(chosen->directory()) : std::nullopt;
   }
 
   TemporaryDirectory directory_;
@@ -126,14 +129,12 @@ void forge(const fs::path& directory, const std::string& from, const std::string
   std::ofstream(directory / manifest_name) << text << "\"manifest_sha256\": \"" << sha256(text) << "\"\n}\n";
 }
 
-/// Tensors in bf16 are read as f32 with the same values, in whole and in parts. They are stored in two bytes, and such
-/// a checkpoint has another version than one whose tensors are all f32.
+/// Tensors in bf16 are read as f32 with the same values, in whole and in parts. They are stored in two bytes.
 TEST_F(Checkpoint, StoresTensorsInBf16) {
   const HalfSlices slices({"model/large", "model/layers/0/cube", "model/empty"});
   write_checkpoint(group_, root(), header, slices.get());
   const CheckpointReader reader(at(header.step));
   EXPECT_EQ(reader.problem(), "");
-  EXPECT_THAT(read_whole_file(at(header.step) / manifest_name), HasSubstr("\"format_version\": 2"));
   const std::vector<std::pair<std::string, Box>> boxes{{"model/large", Box::whole({700, 1031})},
                                                        {"model/large", {{5, 1000}, {690, 31}}},
                                                        {"model/large", {{699, 0}, {1, 1}}},
@@ -152,9 +153,9 @@ TEST_F(Checkpoint, StoresTensorsInBf16) {
                    index = hdf5::File::open(at(header.step) / index_name);
   EXPECT_EQ(shard.dataset("model/large").dtype(), DType::bf16);
   EXPECT_EQ(index.dataset("model/large").dtype(), DType::bf16);
-  EXPECT_EQ(shard.dataset("lm_head/weight").dtype(), DType::f32);
+  EXPECT_EQ(shard.dataset("packed[f32]").dtype(), DType::f32);
+  EXPECT_EQ(shard.dataset("packed[bf16]").dtype(), DType::bf16);
   save(101);
-  EXPECT_THAT(read_whole_file(at(101) / manifest_name), HasSubstr("\"format_version\": 1"));
   EXPECT_LT(reader.bytes(), CheckpointReader(at(101)).bytes() - 700 * 1031);
 }
 
@@ -195,7 +196,7 @@ TEST_F(Checkpoint, ARunsFolderStandsForItsCheckpoints) {
 TEST_F(Checkpoint, AManifestThatNestsDeeplyIsRefusedUnparsed) {
   save(100);
   for (const char* const level : {"[", "{\"a\":"}) {
-    std::string text;
+    std::string text = "{\"tensors\":";
     for (int i = 0; i < 1 << 20; ++i) text += level;
     std::ofstream(at(100) / manifest_name, std::ios::binary) << text;
     expect_bad_input([&] { CheckpointReader reader(at(100)); }, "manifest.json: damaged: it nests");
@@ -308,8 +309,8 @@ TEST_F(Checkpoint, BadManifestsAreRefused) {
   const auto open_error = [&] { return error_of([&] { CheckpointReader reader(at(1)); }, ExitCode::bad_input); };
   const std::string path = (at(1) / "manifest.json").string();
   save(1);
-  forge(at(1), "\"format_version\": 1", "\"format_version\": 3");
-  EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("format_version 3")));
+  forge(at(1), "\"format_version\": 3", "\"format_version\": 4");
+  EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("format_version 4")));
   fs::remove_all(at(1));  // a save does not replace a checkpoint of an unknown format
   save(1);
   forge(at(1), "lyceum-checkpoint", "other");
@@ -351,23 +352,36 @@ TEST_F(Checkpoint, BadManifestsAreRefused) {
                   ExitCode::bad_input),
               HasSubstr("do not cover"));
   save(1);
-  forge(at(1), "[[0,\"lm_head/weight\"", "[[9,\"lm_head/weight\"");
+  const std::string head = "[[0,\"packed[f32]\",[0,0],[37,12]";  // the first box, of lm_head/weight
+  forge(at(1), head, "[[9,\"packed[f32]\",[0,0],[37,12]");
   EXPECT_THAT(open_error(), HasSubstr("file 9"));
   save(1);
-  forge(at(1), "[[0,\"lm_head/weight\",[0,0],[37,12]", "[[0,\"lm_head/weight\",[1,0],[37,12]");
+  forge(at(1), head, "[[0,\"packed[f32]\",[1,0],[37,12]");
   EXPECT_THAT(open_error(), HasSubstr("outside"));
   save(1);
-  forge(at(1), "[[0,\"lm_head/weight\",[0,0],[37,12]", "[[0,\"lm_head/weight\",[0,0],[-1,12]");
+  forge(at(1), head, "[[0,\"packed[f32]\",[0,0],[-1,12]");
   EXPECT_THAT(open_error(), HasSubstr("extent -1"));
-  save(1);
-  // Makes lm_head/weight refer to the dataset of another tensor.
-  forge(at(1), "\"lm_head/weight\",[0,0]", "\"model/norm/weight\",[0,0]");
-  EXPECT_THAT(error_of(
-                  [&] {
-                    read_box(CheckpointReader(at(1)), "lm_head/weight", {{0, 0}, {1, 1}});
-                  },
-                  ExitCode::bad_input),
-              HasSubstr("[37, 12]"));
+  for (const char* const first : {"-1", "4611686018427387904"}) {
+    save(1);
+    forge(at(1), head + ",0]", head + "," + first + "]");
+    EXPECT_THAT(open_error(), HasSubstr(std::string("begins at element ") + first));
+  }
+  const auto read_head = [&] {
+    return error_of(
+        [&] {
+          read_box(CheckpointReader(at(1)), "lm_head/weight", {{0, 0}, {1, 1}});
+        },
+        ExitCode::bad_input);
+  };
+  // Boxes that are not in the dataset, or in a dataset of another shape.
+  for (const auto& [box, message] : {std::pair("\"packed[f32]\",[0,0],[37,12],1000000]", "[1000000:1000444]"),
+                                     {"\"model/large\",[0,0],[37,12],0]", "[700, 1031]"},
+                                     {"\"packed[f32]\",[0,0],[37,12]]", "[37, 12]"},
+                                     {"\"model/none\",[0,0],[37,12],0]", "model/none"}}) {
+    save(1);
+    forge(at(1), head + ",0]", std::string("[[0,") + box);
+    EXPECT_THAT(read_head(), AllOf(HasSubstr("rank-00000.h5"), HasSubstr(message))) << box;
+  }
   save(1);
   forge(at(1), "\"name\":\"rank-00000.h5\"", "\"name\":\"../secret.h5\"");
   EXPECT_THAT(open_error(), HasSubstr("another directory"));
@@ -510,12 +524,12 @@ TEST_F(Checkpoint, TimedOnesAreNotCountedAgainstTheOthers) {
 
 TEST_F(Checkpoint, WhatAnotherBuildWroteIsNeitherReplacedNorRemoved) {
   for (const int step : {1, 2, 3}) save(step);
-  for (const int step : {1, 3}) forge(at(step), "\"format_version\": 1", "\"format_version\": 3");
+  for (const int step : {1, 3}) forge(at(step), "\"format_version\": 3", "\"format_version\": 4");
   const std::string manifest = read_whole_file(at(3) / "manifest.json");
   EXPECT_THAT(
       error_of([&] { choose("auto"); }, ExitCode::bad_input),
-      AllOf(HasSubstr("step-00000003/manifest.json: unknown format_version 3"), HasSubstr("set another run.dir")));
-  EXPECT_THAT(error_of([&] { save(3); }, ExitCode::failed), HasSubstr("format_version 3"));
+      AllOf(HasSubstr("step-00000003/manifest.json: unknown format_version 4"), HasSubstr("set another run.dir")));
+  EXPECT_THAT(error_of([&] { save(3); }, ExitCode::failed), HasSubstr("format_version 4"));
   prune_checkpoints(root(), 1);
   EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000003", "step-00000002", "step-00000001"));
   EXPECT_EQ(read_whole_file(at(3) / "manifest.json"), manifest);
@@ -716,10 +730,12 @@ TEST_F(Checkpoint, AStepSavedAgainReplacesTheOldOne) {
 }
 
 TEST_F(Checkpoint, ManifestIsJsonThatNamesEveryBox) {
-  const TestTensor tensor{"a/b", {4, 2}};
+  const TestTensor tensor{"a/b", {4, 2}}, large{"a/c", {9, 4096}};
   TestSlices slices;
   slices.add(tensor, {{0, 0}, {1, 2}});
+  slices.add(large, {{0, 0}, {8, 4096}});
   slices.add(tensor, {{1, 0}, {3, 2}});
+  slices.add(large, {{8, 0}, {1, 4096}});
   write_checkpoint(group_, root(), header, slices.get());
   const auto json = nlohmann::json::parse(read_whole_file(at(100) / "manifest.json"));
   EXPECT_EQ(json["format"], "lyceum-checkpoint");
@@ -727,7 +743,76 @@ TEST_F(Checkpoint, ManifestIsJsonThatNamesEveryBox) {
   EXPECT_EQ(json["files"][0]["name"], "rank-00000.h5");
   EXPECT_EQ(json["files"][0]["bytes"], fs::file_size(at(100) / "rank-00000.h5"));
   EXPECT_EQ(json["tensors"][0]["name"], "a/b");
-  EXPECT_EQ(json["tensors"][0]["boxes"][1], nlohmann::json::parse(R"([0, "a/b[1:4,0:2]", [1, 0], [3, 2]])"));
+  EXPECT_EQ(json["tensors"][0]["boxes"],
+            nlohmann::json::parse(R"([[0, "packed[f32]", [0, 0], [1, 2], 0], [0, "packed[f32]", [1, 0], [3, 2], 2]])"));
+  EXPECT_EQ(json["tensors"][1]["boxes"], nlohmann::json::parse(R"([[0, "a/c[0:8,0:4096]", [0, 0], [8, 4096]],
+                                                                   [0, "packed[f32]", [8, 0], [1, 4096], 8]])"));
+}
+
+/// The tensors of the checkpoints in tests/io/checkpoint/old, which earlier versions of Lyceum wrote on two ranks.
+TEST_F(Checkpoint, ThoseOfEarlierVersionsAreRead) {
+  const std::vector<TestTensor> tensors{{"lm_head/weight", {7, 5}},
+                                        {"model/empty", {0, 5}},
+                                        {"model/layers/0/cube", {2, 3, 4}},
+                                        {"model/norm/weight", {3}},
+                                        {"optimizer/exp_avg/lm_head/weight", {7, 5}}};
+  for (const int version : {1, 2}) {
+    const fs::path path = fs::path(LYCEUM_SOURCE_DIR) / "tests/io/checkpoint/old" / fmt::format("version-{}", version);
+    const CheckpointReader reader(path);
+    EXPECT_EQ(reader.problem(), "");
+    EXPECT_EQ(reader.header().step, version);
+    EXPECT_EQ(reader.header().trainer_state, "{\"samples\": 3}");
+    ASSERT_EQ(reader.tensors().size(), tensors.size());
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      const auto& [name, shape] = tensors[t];
+      EXPECT_EQ(reader.tensors()[t].name, name);
+      EXPECT_EQ(reader.tensors()[t].shape, shape);
+      const bool half = version == 2 && (t == 2 || t == 4);
+      EXPECT_EQ(reader.tensors()[t].type, half ? DType::bf16 : DType::f32);
+      std::vector<Box> boxes{Box::whole(shape)};
+      if (t == 0) boxes.push_back({{2, 1}, {3, 2}});
+      if (t == 2) boxes.push_back({{1, 0, 1}, {1, 2, 3}});
+      for (const Box& box : boxes) {
+        std::vector<float> expected = test_values(tensors[t], box);
+        if (half) std::ranges::transform(expected, expected.begin(), HalfSlices::rounded);
+        EXPECT_TRUE(same_bits(read_box(reader, name, box), expected)) << version << ' ' << name << box.text();
+      }
+    }
+    EXPECT_EQ(format_version_of(read_manifest(path).tensors), version);
+    const CheckpointSummary summary = summarize_checkpoint(path);
+    EXPECT_EQ(summary.problem, "");
+    EXPECT_EQ(summary.tensors, 5);
+    EXPECT_EQ(summary.parameters, 35 + 24 + 3);
+    EXPECT_EQ(summary.bytes, reader.bytes());
+  }
+}
+
+TEST_F(Checkpoint, SummariesNameWhatProblemNames) {
+  save(1);
+  EXPECT_EQ(summarize_checkpoint(at(1)).problem, "");
+  EXPECT_EQ(summarize_checkpoint(at(1)).tensors, std::ssize(model()));
+  forge(at(1), "\"shape\":[1]", "\"shape\":[2]");
+  EXPECT_THAT(summarize_checkpoint(at(1)).problem, HasSubstr("model/norm/weight"));
+  EXPECT_EQ(summarize_checkpoint(at(1)).problem, CheckpointReader(at(1)).problem(CheckpointReader::Check::sizes));
+  save(1);
+  fs::resize_file(at(1) / "rank-00000.h5", 100);
+  EXPECT_THAT(summarize_checkpoint(at(1)).problem, HasSubstr("100 bytes instead of"));
+  EXPECT_EQ(summarize_checkpoint(at(1)).problem, CheckpointReader(at(1)).problem(CheckpointReader::Check::sizes));
+  std::ofstream(at(1) / "manifest.json", std::ios::app) << " ";
+  EXPECT_THAT(error_of([&] { summarize_checkpoint(at(1)); }, ExitCode::bad_input), HasSubstr("was changed"));
+  EXPECT_THAT(error_of([&] { read_manifest_head(at(1)); }, ExitCode::bad_input), HasSubstr("was changed"));
+}
+
+/// The head of a manifest is read without its tensors, but a change in them is found.
+TEST_F(Checkpoint, TheHeadOfAManifestHasNoTensors) {
+  save(1);
+  const Manifest head = read_manifest_head(at(1)), whole = read_manifest(at(1));
+  EXPECT_EQ(head.header.config, whole.header.config);
+  EXPECT_EQ(head.files.size(), whole.files.size());
+  EXPECT_TRUE(head.tensors.empty());
+  EXPECT_EQ(std::ssize(whole.tensors), std::ssize(model()));
+  flip_bit(at(1) / manifest_name, 8 * read_whole_file(at(1) / manifest_name).find("model/norm"));
+  EXPECT_THAT(error_of([&] { read_manifest_head(at(1)); }, ExitCode::bad_input), HasSubstr("was changed"));
 }
 
 TEST_F(Checkpoint, IndexShowsTensorsWholeAndMissingShardsAsNan) {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/files/virtual_hdf5.h"
 #include "support/errors.h"
 #include "support/file_size_limit.h"
 #include "support/temporary_directory.h"
@@ -206,10 +207,10 @@ TEST(Hdf5, DatasetsWhoseNumbersLieInOtherFoldersAreRefused) {
     file.close();
   }
   {
-    hdf5::File file = hdf5::File::create(path);
-    file.create_virtual("beside", DType::f32, {4}, std::vector<hdf5::VirtualSource>{{"beside.h5", "x", {{0}, {4}}}});
-    for (const auto& [name, source] : {std::pair("above", "../beside.h5"), std::pair("absolute", "/beside.h5")}) {
-      file.create_virtual(name, DType::f32, {4}, std::vector<hdf5::VirtualSource>{{source, "x", {{0}, {4}}}});
+    hdf5::VirtualFile file(path);
+    for (const auto& [name, source] :
+         {std::pair("above", "../beside.h5"), {"absolute", "/beside.h5"}, {"beside", "beside.h5"}}) {
+      file.add(name, DType::f32, {4}, std::vector<hdf5::VirtualSource>{{source, "x", {{0}, {4}}}});
     }
     file.close();
   }

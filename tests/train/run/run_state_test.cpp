@@ -15,9 +15,9 @@ RoutingSums sums(std::vector<std::int64_t> counts) {
 
 TEST(RunState, ForgetsSlowlyAndComesBackFromACheckpoint) {
   RunState state;
-  state.add_routing({sums({5, 0, 1, 2, 0, 4})}, 6);
+  state.add_load({loads_of(sums({5, 0, 1, 2, 0, 4}))});
   state.clear_routing();  // as after a record was written
-  state.add_routing({sums({0, 0, 0, 0, 100, 0})}, 6);
+  state.add_load({loads_of(sums({0, 0, 0, 0, 100, 0}))});
   state.placement = {{{1}, Placement::of_owners({1, 0, 1}, 2)}};
   const std::vector<ExpertLoad> expected{{{1}, {0.99 * 7, 100, 0.99 * 5}}};
   EXPECT_EQ(state.load, expected);

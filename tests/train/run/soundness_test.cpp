@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "support/errors.h"
 #include "train/run/run_state.h"
@@ -82,6 +84,13 @@ TEST(Soundness, TravelsWithACheckpoint) {
   EXPECT_THAT(error_of([&] { back.restore(state.text(), {}); }, ExitCode::bad_input), HasSubstr("different experts"));
 }
 
+/// Adds a step of a run of one rank.
+void add_step_of_one_rank(RunState& state, const std::vector<RoutingSums>& sums, std::int64_t tokens) {
+  state.add_load(sums);
+  state.add_routing(sums, sums, tokens);
+  add(state.routing, std::exchange(state.own_routing, {}));
+}
+
 /// If a checkpoint is saved and restored between two records of routing, the next record contains the mean and the
 /// maximum over all steps, also those before the checkpoint.
 TEST(RunState, HoldsTheBalanceOfSingleSteps) {
@@ -90,13 +99,13 @@ TEST(RunState, HoldsTheBalanceOfSingleSteps) {
         RoutingSums{.id = {1}, .top_k = 1, .experts = 4, .counts = std::move(counts), .probability = {0, 0, 0, 0}}};
   };
   RunState whole, state, back;
-  whole.add_routing(sums({8, 0, 0, 0}), 8);
-  state.add_routing(sums({8, 0, 0, 0}), 8);
+  add_step_of_one_rank(whole, sums({8, 0, 0, 0}), 8);
+  add_step_of_one_rank(state, sums({8, 0, 0, 0}), 8);
   back.restore(state.text(), sums({0, 0, 0, 0}));
   EXPECT_EQ(back.routing_steps, state.routing_steps);
   for (RunState* each : {&whole, &back}) {
-    each->add_routing(sums({0, 8, 0, 0}), 8);
-    each->add_routing(sums({0, 0, 4, 4}), 8);
+    add_step_of_one_rank(*each, sums({0, 8, 0, 0}), 8);
+    add_step_of_one_rank(*each, sums({0, 0, 4, 4}), 8);
   }
   EXPECT_EQ(back.text(), whole.text());
   const StepBalance balance = back.routing_steps.at(0).balance();
@@ -112,11 +121,11 @@ TEST(RunState, HoldsTheBalanceOfSingleSteps) {
     old.erase(begin, end - begin);
   }
   back.restore(old, sums({0, 0, 0, 0}));
-  back.add_routing(sums({0, 8, 0, 0}), 8);
+  add_step_of_one_rank(back, sums({0, 8, 0, 0}), 8);
   EXPECT_TRUE(std::isnan(back.routing_steps.at(0).balance().max_vio_mean));
   EXPECT_TRUE(std::isnan(back.routing_steps.at(0).balance().idle_max));
   back.clear_routing();
-  back.add_routing(sums({2, 2, 2, 2}), 8);
+  add_step_of_one_rank(back, sums({2, 2, 2, 2}), 8);
   EXPECT_EQ(back.routing_steps.at(0).balance().max_vio_max, 0) << "the next record knows all of its steps";
 }
 
@@ -126,7 +135,7 @@ TEST(RunState, TellsTheRoutersOfALayerApart) {
   };
   const std::vector<RoutingSums> layers{sums(Site::attention), sums(Site::ffn)};
   RunState state, back;
-  state.add_routing(layers, 7);
+  add_step_of_one_rank(state, layers, 7);
   add_step(state.idle, layers);
   state.placement = {{{1}, Placement::contiguous(2, 2)}};
   back.restore(state.text(), layers);
@@ -148,14 +157,14 @@ TEST(RunState, HoldsDroppedChoicesWhereExpertsHaveLimitedRoom) {
     RunState back;
     back.restore(state.text(), expected);
     EXPECT_EQ(back.unwritten_routing.at(0).layers.at(0).dropped.size(), expected[0].dropped.size());
-    back.add_routing(expected, 7);
+    add_step_of_one_rank(back, expected, 7);
     return back.routing.at(0).dropped;
   };
   using Dropped = std::vector<std::int64_t>;
   RunState limited, unlimited;
-  limited.add_routing(sums({0, 2}), 7);
+  add_step_of_one_rank(limited, sums({0, 2}), 7);
   limited.unwritten_routing = {{4, {{{1}, 1, 2, {3, 5}, {0.1f, 0.9f}, 0.5f, {0, 1}}}}};
-  unlimited.add_routing(sums({}), 7);
+  add_step_of_one_rank(unlimited, sums({}), 7);
   unlimited.unwritten_routing = {{4, {{{1}, 1, 2, {3, 5}, {0.1f, 0.9f}}}}};
   EXPECT_EQ(after_restoring(limited, sums({1, 1})), (Dropped{1, 3}));
   EXPECT_EQ(after_restoring(limited, sums({})), Dropped{});

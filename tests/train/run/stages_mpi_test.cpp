@@ -159,7 +159,9 @@ std::vector<ParallelConfig> meshes(int world) {
 
 TEST_F(StagesTest, AResumedRunEqualsAnUninterruptedOne) {
   int number = 0;
-  for (const ParallelConfig& parallel : meshes(world_.size())) {
+  std::vector<ParallelConfig> tried = meshes(world_.size());
+  if (world_.size() == 8) tried.erase(tried.begin(), tried.end() - 1);  // fewer ranks cover the others
+  for (const ParallelConfig& parallel : tried) {
     Config config = staged();
     config.parallel = parallel;
     if (parallel.pipeline > 1) config.batch.micro = 1;
@@ -170,7 +172,10 @@ TEST_F(StagesTest, AResumedRunEqualsAnUninterruptedOne) {
     EXPECT_THAT(out, HasSubstr("validation after step 4 (stage 2)"));
     EXPECT_EQ(metric(name, "stage"), (std::vector<double>{1, 1, 2, 2, 3, 3, 4, 4}));
     EXPECT_EQ(metric(name, "tokens"), (std::vector<double>{192, 384, 768, 1152, 1312, 1472, 1568, 1664}));
-    for (const std::int64_t step : {1, 2, 3, 4, 5, 6, 7}) {
+    // Every step on the first mesh; on the others one between two stages and one within a stage.
+    const std::vector<std::int64_t> cuts =
+        number == 1 ? std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7} : std::vector<std::int64_t>{2, 5};
+    for (const std::int64_t step : cuts) {
       const std::string part = name + "-part";
       cut(name, part, step);
       train(config, part);

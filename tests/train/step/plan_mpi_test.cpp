@@ -211,9 +211,9 @@ void expect_traffic_of_a_step(Config config) {
   const int world = test_world().size(), rank = test_world().rank();
   TinyTraining training(config, test_world());
   resolve(config, world);
-  training.run(0, 1);
+  training.run_steps_only(0, 1);
   const Counted before = counted_by(training);
-  training.run(1, 1);
+  training.run_steps_only(1, 1);
   const Counted after = counted_by(training);
   const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
   expect_traffic(planned, before, after, name_of(config, world) + ", rank " + std::to_string(rank));
@@ -316,7 +316,7 @@ TEST(Plan, CountsTheBytesOfExpertsInAWidthOfTheirOwn) {
     TinyTraining training(resolved, test_world());
     resolve(resolved, world);
     const Counted before = counted_by(training);
-    training.run(0, 1);
+    training.run_steps_only(0, 1);
     const Counted after = counted_by(training);
     const Traffic planned = plan_rank(plan_input(resolved, world), rank).traffic();
     const auto axis = static_cast<std::size_t>(Axis::expert), kind = static_cast<std::size_t>(Transfer::all_to_all);
@@ -354,7 +354,7 @@ TEST(Plan, CountsTheBytesOfABias) {
     TinyTraining training(config, test_world());
     resolve(config, world);
     const Counted before = counted_by(training);
-    training.run(0, 1);
+    training.run_steps_only(0, 1);
     const Counted after = counted_by(training);
     const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
     for (std::size_t a = 0; a < axis_names.size(); ++a) {
@@ -403,9 +403,9 @@ void expect_as_planned(Config config) {
   TinyTraining training(config, test_world());
   resolve(config, world);
   const MemoryUse before = memory_of(training.setup().stream).use();
-  training.run(0, 1);
+  training.run_steps_only(0, 1);
   const Counted first = counted_by(training);
-  const MemoryUse use = training.run(1, 1).back().memory;
+  const MemoryUse use = training.run_steps_only(1, 1).back().memory;
   const Counted after = counted_by(training);
   const RankPlan planned = plan_rank(plan_input(config, world), rank);
   const std::string what = name_of(config, world) + ", rank " + std::to_string(rank);
@@ -623,9 +623,9 @@ TEST(Plan, KnowsLayersWithDifferentNumbersOfExperts) {
     TinyTraining training(config, test_world());
     resolve(config, world);
     const MemoryUse before = memory_of(training.setup().stream).use();
-    training.run(0, 1);
+    training.run_steps_only(0, 1);
     const Counted first = counted_by(training);
-    const MemoryUse use = training.run(1, 1).back().memory;
+    const MemoryUse use = training.run_steps_only(1, 1).back().memory;
     const Counted second = counted_by(training);
     const RankPlan planned = plan_rank(plan_input(config, world), rank);
     const std::string what = name_of(config, world) + ", rank " + std::to_string(rank);

@@ -208,9 +208,14 @@ def cases(tokenizer):
         yield {"ids": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=True)}
 
 
+# All characters of the planes that have more than one class, and the ends of the blocks between them, each of which is
+# unassigned or for private use as a whole.
+CLASS_RANGES = [(1, 0x32400), (0x3FF00, 0x40100), (0xDFF00, 0xE0300), (0xEFF00, 0xF0100), (0xFFF00, 0x100100), (0x10FF00, 0x110000)]
+
+
 def classes(file):
-    """Writes {pattern: SHA-256 of all characters that the pattern does not match}."""
-    everything = "".join(chr(c) for c in range(1, 0x110000) if not 0xD800 <= c < 0xE000)
+    """Writes {"ranges": CLASS_RANGES, "left": {pattern: SHA-256 of those characters that the pattern does not match}}."""
+    everything = "".join(chr(c) for first, end in CLASS_RANGES for c in range(first, end) if not 0xD800 <= c < 0xE000)
     names = "L M N P S Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Z Zs Cc Co Word PosixPunct".split()
     patterns = [rf"\p{{{name}}}" for name in names] + [rf"[\P{{{name}}}]" for name in "L M N P S Mn Nd".split()]
     patterns += [r"[\p{^L}]", r"\w", r"\W", r"\d", r"\D", r"\s", r"\S", r"\h", r"\R", r"\O", ".", r"[^\w\s]", r"[\w&&[^\d]]", r"(?i:[a-zß])"]
@@ -226,7 +231,7 @@ def classes(file):
     for pattern in patterns:
         left = normalizers.Replace(Regex(pattern), "").normalize_str(everything)
         made[pattern] = hashlib.sha256(left.encode()).hexdigest()
-    file.write_text(json.dumps(made))
+    file.write_text(json.dumps({"ranges": CLASS_RANGES, "left": made}))
 
 
 def main(folder):
