@@ -221,7 +221,7 @@ std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, std::span<co
   constexpr double stated = 1e6;  // bytes
   if (const CheckpointList list = checkpoint_list(plan.config); list.saving_bytes >= stated) {
     text += fmt::format(
-        "their list of {} tensors takes {} of memory on every rank while a run resumes, {} on rank 0 "
+        "their list of up to {} tensors takes {} of memory on every rank while a run resumes, {} on rank 0 "
         "during a save\n",
         list.tensors, text_of_bytes(static_cast<std::int64_t>(list.resuming_bytes)),
         text_of_bytes(static_cast<std::int64_t>(list.saving_bytes)));

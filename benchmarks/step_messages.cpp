@@ -3,6 +3,7 @@
 // Messages that MPI sends by itself, for barriers, say, are not counted; start_messages.py measures all.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -95,7 +96,8 @@ int main(int argc, char** argv) {
     }
     given[argv[i]] = argv[i + 1];
   }
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "lyceum-step-messages";
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / fmt::format("lyceum-step-messages-{}", getpid());
   std::filesystem::create_directories(folder);
   const std::string prefix = write_tokens(folder);
   auto rows = nlohmann::ordered_json::array();

@@ -127,14 +127,14 @@ cuda='^(libcudart|libcublas|libcublasLt|libnccl|libnvrtc.*|libnvJitLink|libcudnn
 leave_out=$glibc\|$driver
 ((with_cuda)) || leave_out=$leave_out\|$cuda
 found=$(elf_files | xargs ldd 2>/dev/null)
-for_gpus=$([[ $(cached LYCEUM_CUDA) != ON ]] || echo 1)
+for_gpus=$(cached NCCL_INCLUDE)  # only a build for GPUs looks for its headers
 if [[ $for_gpus ]]; then  # these are loaded on demand, so ldd does not list them
   for key in CUDA_cublasLt_LIBRARY NCCL_LIBRARY; do
     library=$(cached $key)
     [[ -f $library || $with_cuda == 0 ]] || fail "the build knows no $key to include: install it and configure again"
     [[ ! -f $library ]] || found+=$'\n'"$(objdump -p "$library" | awk '$1 == "SONAME" { print $2 }') => $library"
   done
-  cublaslt_name=$(grep -o '^[ \t]*libcublasLt\.so[^ ]*' <<<"$found" | tr -d ' \t' | head -1)
+  cublaslt_name=$(awk '$1 ~ /^libcublasLt\.so/ { print $1; exit }' <<<"$found")
 fi
 missing=$(awk '/not found/ { print $1 }' <<<"$found" | sort -u)
 for library in $missing; do
@@ -170,7 +170,7 @@ fi
   if [[ $for_gpus ]] && ((with_cuda)); then
     echo "Built for NVIDIA GPUs: cuBLASLt and NCCL are in libs/; the driver is the machine's."
   elif [[ $for_gpus ]]; then
-    echo "Built for NVIDIA GPUs: on a GPU it needs $cublaslt_name, on several also libnccl.so.2. They are searched for in"
+    echo "Built for NVIDIA GPUs: on a GPU it needs ${cublaslt_name:-libcublasLt.so}, on several also libnccl.so.2. They are searched for in"
     echo "LD_LIBRARY_PATH, the system's folders, \$CUDA_HOME/lib64, /usr/local/cuda/lib64, and NVIDIA's packages of Python."
   fi
 } >"$partial/README"

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "support/errors.h"
@@ -69,6 +70,11 @@ TEST(LibraryOnDemand, IsFoundInToolkitsAndInPackagesOfPython) {
 TEST(LibraryOnDemand, IsNamedIfItIsMissing) {
   const LibraryOnDemand library("the probe", "liblyceum_probe.so.3");
   expect_failure([&] { library.symbol("zlibVersion"); }, "cannot load the probe (liblyceum_probe.so.3");
+  const TemporaryDirectory toolkit;  // with a file that is not a library
+  const SetVariable home("CUDA_HOME", toolkit.path());
+  fs::create_directories(toolkit.path() / "lib64");
+  std::ofstream(toolkit.path() / "lib64/liblyceum_probe.so.3") << "text";
+  expect_failure([&] { library.symbol("zlibVersion"); }, "lib64/liblyceum_probe.so.3: ");
 }
 
 }  // namespace

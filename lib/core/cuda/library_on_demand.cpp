@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns the folders directly below `folder`, sorted by name; an empty list if it cannot be read.
+/// Returns the folders directly below `folder`, sorted by name. A folder that cannot be read has none.
 std::vector<fs::path> folders_in(const fs::path& folder) {
   std::vector<fs::path> all;
   std::error_code error;
@@ -31,8 +31,8 @@ std::vector<std::string> nvidia_library_folders() {
   std::vector<std::string> all;
   const auto add = [&](const fs::path& folder) {
     std::error_code unknown;
-    if (fs::is_directory(folder, unknown) && std::ranges::find(all, folder.string()) == all.end())
-      all.push_back(folder);
+    if (!fs::is_directory(folder, unknown)) return;
+    if (std::ranges::find(all, folder.string()) == all.end()) all.push_back(folder);
   };
   const auto variable = [](const char* name) {
     const char* value = std::getenv(name);
@@ -57,9 +57,13 @@ std::vector<std::string> nvidia_library_folders() {
 
 void* LibraryOnDemand::load() const {
   if (void* const opened = dlopen(file_, RTLD_NOW)) return opened;
-  const std::string error = dlerror();
+  std::string error = dlerror();
   for (const std::string& folder : nvidia_library_folders()) {
-    if (void* const opened = dlopen((folder + '/' + file_).c_str(), RTLD_NOW)) return opened;
+    const std::string path = folder + '/' + file_;
+    std::error_code unknown;
+    if (!fs::exists(path, unknown)) continue;
+    if (void* const opened = dlopen(path.c_str(), RTLD_NOW)) return opened;
+    error = dlerror();
   }
   fail(ExitCode::failed, "cannot load {} ({}): install it, or add the folder of {} to LD_LIBRARY_PATH", name_, error,
        file_);

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "io/checkpoint/tensor_text.h"
@@ -24,6 +27,7 @@ constexpr std::int64_t most_elements = std::int64_t{1} << 59;  // of a shard, so
 
 /// Throws a bad_input Error unless the boxes are inside their tensor and in some of the first `files` files.
 void check_boxes(const StoredTensor& tensor, std::size_t files) {
+  require_input(tensor.shape.rank() > 0, "tensor {} has no dimensions", tensor.name);
   for (const StoredSlice& stored : tensor.boxes) {
     require_input(stored.file < files, "tensor {} is in file {}, but there are only {}", tensor.name, stored.file,
                   files);
@@ -118,9 +122,8 @@ class ManifestScan {
       }
       return !problem;
     };
-    read_json_members(
-        [&] { return file.next(); },
-        {.divided = [](std::string_view key) { return key == "files" || key == "tensors"; }, .each = read});
+    read_json_members([&] { return file.next(); },
+                      {.divided = [&](std::string_view key) { return note_list(key); }, .each = read});
     require_known_format();
     require_input(intact, "it was changed after it was written (it differs from the SHA-256 at its end)");
     if (problem) std::rethrow_exception(problem);
@@ -128,12 +131,22 @@ class ManifestScan {
   }
 
  private:
+  /// True if the array `key` is one of lists_, which is then marked as seen.
+  bool note_list(std::string_view key) {
+    const auto list = lists_.find(key);
+    if (list == lists_.end()) return false;
+    list->second = true;
+    return true;
+  }
+
   void take(const std::string& key, std::string_view value) {
-    if (key != "files" && key != "tensors") {
+    const auto list = lists_.find(key);
+    if (list == lists_.end()) {
       members_[key] = parse_json<Json>(value);
       return;
     }
     require_known_format();
+    require_input(list->second, "its {} are not a list", key);
     if (key == "files") return add(file_of(parse_json<Json>(value)));
     add(parse_tensor(value));
   }
@@ -170,6 +183,7 @@ class ManifestScan {
   }
 
   Manifest finish() {
+    for (const auto& [key, seen] : lists_) require_input(seen, "it has no list of {}", key);
     manifest_.header = {.run_uuid = members_.at("run_uuid"),
                         .step = Exact(members_.at("step")),
                         .mesh = members_.at("mesh"),
@@ -184,7 +198,8 @@ class ManifestScan {
   }
 
   const std::function<void(StoredTensor&&)>& each_;
-  Json members_ = Json::object();  // all except files and tensors
+  Json members_ = Json::object();                                                         // all except these lists
+  std::map<std::string, bool, std::less<>> lists_{{"files", false}, {"tensors", false}};  // true: an array was seen
   Manifest manifest_;
   bool known_ = false;      // format and version were found to be known
   std::int64_t bytes_ = 0;  // of all files, less those of the tensors so far

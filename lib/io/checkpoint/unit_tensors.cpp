@@ -88,7 +88,7 @@ class BoxReader {
 
   void copy(const HeldBox& held, const float* from) {
     if (!held.contiguous()) {
-      padded_.resize(static_cast<std::size_t>(held.span()));
+      padded_.assign(static_cast<std::size_t>(held.span()), 0.0f);  // padding is 0, not the values of an earlier box
       for (std::int64_t row = 0; row < held.rows(); ++row) {
         std::copy_n(from + row * held.columns(), held.columns(), padded_.data() + row * held.pitch);
       }

@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 void require_known_format(const fs::path& directory) {
   if (!fs::exists(directory / manifest_name)) return;
   try {
-    read_manifest(directory);
+    read_manifest_head(directory);
   } catch (const UnknownFormat&) {
     throw;
   } catch (const Error&) {

@@ -5,7 +5,7 @@
 namespace lyceum::hdf5 {
 
 void put_message(Bytes& out, MessageType type, std::string_view body) {
-  out.put(std::uint8_t{type});
+  out.put(static_cast<std::uint8_t>(type));
   out.put(static_cast<std::uint16_t>(body.size()));
   out.put(std::uint8_t{0});  // flags
   out.put(body);

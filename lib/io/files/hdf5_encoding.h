@@ -23,7 +23,7 @@ static_assert(std::endian::native == std::endian::little);
 constexpr std::uint64_t undefined_address = std::numeric_limits<std::uint64_t>::max();
 
 /// Types of "Header Messages".
-enum MessageType : std::uint8_t {
+enum class MessageType : std::uint8_t {
   dataspace = 0x01,
   link_info = 0x02,
   datatype = 0x03,

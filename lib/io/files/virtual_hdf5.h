@@ -27,7 +27,7 @@ struct VirtualSource {
 /// Writes an HDF5 file with virtual datasets and the groups of their paths, byte by byte according to the HDF5 File
 /// Format Specification, version 3.0. The HDF5 library needs some 100 µs per dataset, which is far too much for a view
 /// of a hundred thousand tensors; this class needs about 1 µs. The file can then be opened with File::edit(), for
-/// example to add attributes. Memory does not grow with the number of datasets.
+/// example to add attributes. Memory grows only with the names of the groups that contain the last dataset.
 ///
 /// Links are stored in the headers of groups ("compact"), so looking up a name takes time that is linear in the size of
 /// its group.

@@ -14,7 +14,7 @@ namespace lyceum {
 /// An all-gather of tensors over MPI in a large_group(). In round r, a rank that holds the parts of itself and the 2^r
 /// − 1 ranks after it, modulo the number of ranks, sends them to the rank 2^r before it, and receives those of the rank
 /// 2^r after it [Bruck et al. 1997]. In the last round it sends only the parts that are still missing there. A rank
-/// sends up to 2 · ⌈log2(ranks)⌉ messages, and the same bytes as if it sent its own part to all others.
+/// sends up to 2 · ⌈log2(ranks)⌉ messages, and all ranks together as many bytes as if each sent its part to all others.
 class AllGather final : public Messages {
  public:
   /// Starts the operation. `tag` must be the same on all ranks and differ from those of other operations in flight.

@@ -18,8 +18,8 @@
 namespace lyceum {
 
 /// MPI tags. Messages between two ranks with the same tag keep their order, so one tag per kind of operation is enough.
-/// Only operations that exchange several rounds of messages (reductions and exchanges along a tree) need a tag that
-/// distinguishes them from others in flight: Communicator::next_reduce_tag().
+/// Only operations that exchange several rounds of messages (reductions, gathers of tensors in large groups, exchanges
+/// along a tree) need a tag that distinguishes them from others in flight: Communicator::next_reduce_tag().
 constexpr int all_to_all_tag = 0, all_gather_tag = 1, point_to_point_tag = 2, connect_tag = 3, connect_pair_tag = 4,
               gather_tag = 5, first_reduce_tag = 6;
 

@@ -77,10 +77,14 @@ void ReduceScatter::begin_round() {
   if (packs) packed_.resize(static_cast<std::size_t>(values.first.back() * width_));
   for (std::size_t slice = 0; slice < rank_of_slice_.size(); ++slice) {
     const std::byte* const part = begin_[static_cast<std::size_t>(rank_of_slice_[slice])] + first_ * width_;
+    if (!packs) {
+      values.slices.push_back(part);
+      continue;
+    }
     const std::int64_t count = values.first[slice + 1] - values.first[slice];
     std::byte* const copy = packed_.data() + values.first[slice] * width_;
-    if (packs && count > 0) std::memcpy(copy, part, static_cast<std::size_t>(count * width_));
-    values.slices.push_back(packs ? copy : part);
+    if (count > 0) std::memcpy(copy, part, static_cast<std::size_t>(count * width_));
+    values.slices.push_back(copy);
   }
   if (values.sum) values.sum += first_ * width_;
   reduce_.begin(std::move(values));

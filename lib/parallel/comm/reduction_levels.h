@@ -15,8 +15,8 @@ namespace lyceum {
 /// Ranks are numbers with one digit per level, the lowest first: rank = d_0 + f_0 · (d_1 + f_1 · (d_2 + …)), where f_l
 /// is the radix of level l. At level l a rank exchanges with the f_l − 1 ranks that differ from it in digit l alone. So
 /// it sends Σ (f_l − 1) messages where an exchange with every other rank takes n − 1. Up to 8 ranks are one level. For
-/// more ranks the radices are 4 as often as n is a multiple, then the other prime factors of n in ascending order: 16
-/// ranks are 4 · 4, 4096 are 4^6 and take 18 messages. A prime factor p takes p − 1.
+/// more ranks the radices are 4 as often as n is divisible by 4, then the other prime factors of n in ascending order:
+/// 16 ranks are 4 · 4, 4096 are 4^6 and take 18 messages. A prime factor p takes p − 1.
 ///
 /// A vector is divided into n slices. Before level l a rank has partial sums of the `radix · span` slices from `first`
 /// on. It keeps those of its digit, sends the others to the ranks with their digits, and adds up what it receives.

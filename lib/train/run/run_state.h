@@ -57,8 +57,9 @@ struct RunState {
   /// Adds the routing of one step, over `tokens` tokens of all ranks, to own_routing, routing_steps and routing_tokens.
   /// `own`: StepResult::routing. `loads`: StepResult::loads.
   void add_routing(const std::vector<RoutingSums>& own, const std::vector<RoutingSums>& loads, std::int64_t tokens);
-  /// Collective over the world. Moves the sums of own_routing over all ranks to `routing`. The bits of `routing` do not
-  /// depend on after which steps it is called.
+  /// Collective over the world. Moves the sums of own_routing over all ranks to `routing`; without records
+  /// (routing.every = 0), clears both. The bits of `routing` do not depend on after which steps it is called, as long
+  /// as sums of probabilities and entropies are below 2^33 (round_to_exact_sums()).
   void sum_routing(const Config& config, const Mesh& mesh);
   /// Returns why a checkpoint saved now is not sound, or an empty text: Soundness::problem(), or that the last
   /// Soundness::window steps or more were skipped by optim.skip_above, which may be due to the weights.

@@ -155,7 +155,8 @@ TEST(CheckpointRanks, AFullDiskOnOneRankIsNamed) {
   const SharedDirectory root(world);
   write(world, root.path(), 1);
   const int last = world.size() - 1;
-  for (const rlim_t limit : {100, 2000, 4000}) {
+  const rlim_t size = fs::file_size(root.path() / "step-00000001" / shard_name(last));
+  for (const rlim_t limit : {rlim_t{100}, size / 2, size - 1}) {
     const auto save = [&] {
       std::optional<FileSizeLimit> full;
       if (world.rank() == last) full.emplace(limit);
@@ -238,7 +239,8 @@ TEST(CheckpointRanks, WhatFailsInTheBackgroundOfOneRankFailsAllAndChangesNothing
     });
     expect_failure([&] { checkpoint.publish(); }, "the disk is gone");
   }
-  for (const rlim_t limit : {100, 2000, 4000}) {
+  const rlim_t size = fs::file_size(root.path() / "step-00000001" / shard_name(last));
+  for (const rlim_t limit : {rlim_t{100}, size / 2, size - 1}) {
     HeldCheckpoint checkpoint(world, root.path(), 2);
     std::optional<FileSizeLimit> full;
     if (world.rank() == last) full.emplace(limit);

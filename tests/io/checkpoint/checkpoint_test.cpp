@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -17,6 +18,7 @@
 
 #include "io/checkpoint/manifest.h"
 #include "io/checkpoint/summary.h"
+#include "io/checkpoint/unit_tensors.h"
 #include "io/files/atomic_file.h"
 #include "io/files/hdf5.h"
 #include "io/files/whole_file.h"
@@ -305,6 +307,30 @@ TEST_F(Checkpoint, DamageIsNamedAndNeverRead) {
                         test_values(model()[1], {{0}, {1}})));
 }
 
+/// Padding between the rows of a matrix is read as 0, whatever was read before.
+TEST_F(Checkpoint, PaddingIsReadAsZero) {
+  ParameterUnit unit{"unit", ParameterUnit::Group::dense};
+  const std::vector<TestTensor> tensors = {{"a", {5, 12}}, {"b", {5, 10}}};
+  TestSlices slices;
+  for (const TestTensor& tensor : tensors) {
+    slices.add(tensor);
+    unit.add(sharded_parameter(tensor.name, tensor.shape, 1, {0, tensor.shape[1]}, 0, 16));
+  }
+  write_checkpoint(group_, root(), header, slices.get());
+  const CheckpointReader reader(at(100));
+  const Stream stream = CpuStream();
+  const Tensor values = Tensor::zeros(stream, DType::f32, {unit.size()});
+  read_range(reader, stream, unit, "", {0, unit.size()}, values);
+  for (std::size_t p = 0; p < tensors.size(); ++p) {
+    const std::int64_t first = unit.first_of(p), columns = tensors[p].shape[1];
+    for (std::int64_t i = 0; i < 5 * 16; ++i) {
+      const float expected = i % 16 < columns ? test_value(tensors[p].name, i / 16 * columns + i % 16) : 0;
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(values.data<float>()[first + i]), std::bit_cast<std::uint32_t>(expected))
+          << tensors[p].name << ' ' << i;
+    }
+  }
+}
+
 TEST_F(Checkpoint, BadManifestsAreRefused) {
   const auto open_error = [&] { return error_of([&] { CheckpointReader reader(at(1)); }, ExitCode::bad_input); };
   const std::string path = (at(1) / "manifest.json").string();
@@ -332,6 +358,9 @@ TEST_F(Checkpoint, BadManifestsAreRefused) {
       {"\"shape\":[1]", "\"shape\":[4611686018427387904]", "more elements than any memory"},
       {"\"shape\":[1]", "\"shape\":[99999999]", "too small for tensor model/norm/weight"},
       {"\"shape\":[1]", "\"shape\":[1e300]", "1e+300 is not an integer"},
+      {"\"shape\":[1]", "\"shape\":[]", "has no dimensions"},
+      {"\"files\"", "\"other\"", "there are only 0"},
+      {"\"tensors\"", "\"other\"", "no list of tensors"},
       {"\"step\": 1", "\"step\": 1.5", "1.5 is not an integer"},
       {"\"step\": 1", "\"step\": -1", "step -1 is out of range"},
       {"\"step\": 1", "\"step\": 9223372036854775807", "is out of range"},
