@@ -29,7 +29,7 @@ struct MemoryUse {
 /// Thread-safe. Always held by a shared_ptr: each block keeps its allocator alive.
 ///
 /// The pool of host memory is bounded: before more memory is taken, pooled blocks return some until all blocks together
-/// hold no more than the blocks in use did at their peak, and 1/64 of that. So the memory of the process does not
+/// hold no more than the blocks in use did at their peak, and 1/16 of that. So the memory of the process does not
 /// depend on how well the sizes of freed blocks fit later requests.
 ///
 /// A freed block of device memory may be handed out while kernels that use it are still running. This is safe if the

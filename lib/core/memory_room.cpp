@@ -73,9 +73,8 @@ std::string MemoryRoom::Verdict::text() const {
 }
 
 MemoryRoom::Verdict MemoryRoom::check(std::size_t growth, std::size_t held) const {
-  constexpr double margin = 16 * mebibyte;  // for memory outside of the allocator, which is not checked
   const double unwritten = std::max(0.0, static_cast<double>(held) + before_ - resident_memory(root_).anonymous);
-  Verdict verdict{.needed = sharers_ * (static_cast<double>(growth) + unwritten + margin), .place = "this machine"};
+  Verdict verdict{.needed = sharers_ * (static_cast<double>(growth) + unwritten + reserve), .place = "this machine"};
   double swap = 0;
   Room least = room_of_machine(root_, swap);
   for (const fs::path& group : groups_) {

@@ -11,6 +11,9 @@ namespace lyceum {
 /// Pages of files that the kernel can drop count as free, and swap where the process may use it.
 class MemoryRoom {
  public:
+  /// Bytes for each process that must remain for memory outside of the allocator, which is not checked.
+  static constexpr double reserve = 16 << 20;
+
   /// `sharers`: number of processes that take memory from the same room at the same time, as the ranks on a machine
   /// do. `root`: the folder that has proc and sys.
   explicit MemoryRoom(int sharers = 1, std::filesystem::path root = "/");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/memory_room.h"
 #include "kernels/cpu/native_bf16.h"
 #include "model/routing/mixture.h"
 #include "plan/mesh_rank.h"
@@ -14,7 +15,7 @@ namespace {
 constexpr double megabyte = 1e6;
 constexpr double program = 48 * megabyte;  // 28 MB of them are pages of the program and its libraries
 constexpr double messages = 12 * megabyte;
-constexpr double pool_part = 1.0 / 64;  // of the allocator's peak
+constexpr double pool_part = 1.0 / 16;  // of the allocator's peak
 
 /// Returns the memory of the products in bf16 that kernels compile, one for each shape. Experts have one for each
 /// number of rows, in multiples of 32.
@@ -31,7 +32,7 @@ double product_bytes(const Config& config) {
 double process_bytes(const Config& config, int world, const RankMemory& memory, bool reading) {
   if (config.run.device == DeviceKind::cuda) return 0;
   const bool copies = !reading && config.checkpoint.background;
-  return program + (world > 1 ? messages : 0) + pool_part * memory.total() + product_bytes(config) +
+  return program + MemoryRoom::reserve + (world > 1 ? messages : 0) + pool_part * memory.total() + product_bytes(config) +
          (copies ? memory.weights + memory.optimizer : 0);
 }
 

@@ -154,7 +154,7 @@ TEST(Allocator, ThePoolOfHostMemoryIsBoundedByThePeakInUse) {
   }
   const MemoryUse use = memory->use();
   EXPECT_EQ(use.total_peak, 80 * megabyte);
-  EXPECT_LE(use.held_peak, use.total_peak * 65 / 64 + 2 * 4096);
+  EXPECT_LE(use.held_peak, use.total_peak * 17 / 16 + 2 * 4096);
   EXPECT_GE(use.held, use.total_peak / 2) << "blocks are pooled";
 }
 

@@ -174,8 +174,9 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
     require_fits(plan, gpu ? gpu->memory : memory_by_need(plan, resources, session.host()),
                  format_message("each of this machine's {} ranks", {session.local_size()}),
                  stage > 1 ? format_message("stage {}: ", {stage}) : "");
-    planned = std::max(planned, plan.peak_resident());
-    beside = plan.peak_resident() - plan.peak_memory();
+    if (plan.peak_resident() <= planned) continue;
+    planned = plan.peak_resident();
+    beside = planned - plan.peak_memory();
   }
   const int threads = resources[static_cast<std::size_t>(host_world.rank())].threads;
   omp_set_num_threads(threads);  // of work on the host, such as drawing initial weights, also beside a GPU
