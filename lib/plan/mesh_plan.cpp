@@ -5,6 +5,7 @@
 #include <span>
 
 #include "model/routing/expert_placements.h"
+#include "plan/process_memory.h"
 #include "plan/rank_load.h"
 
 namespace lyceum {
@@ -137,6 +138,7 @@ RankWork plan_row(const PlanInput& input, const std::optional<Cluster>& cluster,
     optimizer = std::max(optimizer, work.optimizer);
     muon = std::max(muon, work.muon);
     if (slowest.costs.empty() || work.busy() > slowest.busy()) slowest = std::move(work);
+    if (!cluster) one.memory.process = process_bytes(config, input.world, one.memory, false);
     if (!fullest || one.memory.total() > fullest->memory.total()) fullest = std::move(one);
   }
   slowest.synchronising = synchronising;
@@ -197,6 +199,12 @@ Timeline drawn_timeline(const MeshPlan& plan, int most) {
 double MeshPlan::peak_memory() const {
   double most = 0;
   for (const RankPlan& rank : ranks) most = std::max(most, rank.memory.total());
+  return most;
+}
+
+double MeshPlan::peak_resident() const {
+  double most = 0;
+  for (const RankPlan& rank : ranks) most = std::max(most, rank.memory.resident());
   return most;
 }
 

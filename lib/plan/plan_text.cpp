@@ -45,7 +45,11 @@ std::string memory_table(const MeshPlan& plan, std::size_t most) {
     rows.resize(most);
     std::ranges::sort(rows);
   }
-  Table table({">row", ">rank", "blocks", ">weights", ">gradients", ">optimizer", ">activations", ">buffers", ">all"});
+  const bool process = plan.peak_resident() > plan.peak_memory();
+  std::vector<std::string> headings{">row",       ">rank",        "blocks",   ">weights", ">gradients",
+                                    ">optimizer", ">activations", ">buffers", ">all"};
+  if (process) headings.insert(headings.end(), {">process", ">resident"});
+  Table table(headings);
   for (const std::size_t row : rows) {
     const RankPlan& rank = plan.ranks[row];
     std::string blocks;
@@ -54,9 +58,12 @@ std::string memory_table(const MeshPlan& plan, std::size_t most) {
       blocks += stage.count == 1 ? fmt::format("{}", stage.first) : fmt::format("{}-{}", stage.first, stage.end() - 1);
     }
     const RankMemory& memory = rank.memory;
-    table.add({fmt::format("{}", row), fmt::format("{}", rank.rank), blocks, bytes_text(memory.weights),
-               bytes_text(memory.gradients), bytes_text(memory.optimizer), bytes_text(memory.activations),
-               bytes_text(memory.buffers), bytes_text(memory.total())});
+    std::vector<std::string> cells{
+        fmt::format("{}", row),         fmt::format("{}", rank.rank), blocks,
+        bytes_text(memory.weights),     bytes_text(memory.gradients), bytes_text(memory.optimizer),
+        bytes_text(memory.activations), bytes_text(memory.buffers),   bytes_text(memory.total())};
+    if (process) cells.insert(cells.end(), {bytes_text(memory.process), bytes_text(memory.resident())});
+    table.add(cells);
   }
   const std::size_t others = plan.ranks.size() - rows.size();
   return table.text() +
@@ -73,9 +80,10 @@ std::string need_text(const MeshPlan& plan, double available, const std::string&
   const RankPlan& rank = fullest_rank(plan);
   const RankMemory& need = rank.memory;
   return fmt::format(
-      "rank {} needs {} (weights {}, gradients {}, optimizer {}, activations {}, buffers {}), but {} has only {}",
-      rank.rank, bytes_text(need.total()), bytes_text(need.weights), bytes_text(need.gradients),
-      bytes_text(need.optimizer), bytes_text(need.activations), bytes_text(need.buffers), whose, bytes_text(available));
+      "rank {} needs {} (weights {}, gradients {}, optimizer {}, activations {}, buffers {}{}), but {} has only {}",
+      rank.rank, bytes_text(need.resident()), bytes_text(need.weights), bytes_text(need.gradients),
+      bytes_text(need.optimizer), bytes_text(need.activations), bytes_text(need.buffers),
+      need.process > 0 ? ", process " + bytes_text(need.process) : "", whose, bytes_text(available));
 }
 
 }  // namespace lyceum

@@ -18,9 +18,14 @@ using Json = nlohmann::ordered_json;
 Json whole(double bytes) { return static_cast<std::int64_t>(std::min(bytes, 9e18)); }
 
 Json memory_json(const RankMemory& memory) {
-  return {{"weights", whole(memory.weights)},     {"gradients", whole(memory.gradients)},
-          {"optimizer", whole(memory.optimizer)}, {"activations", whole(memory.activations)},
-          {"buffers", whole(memory.buffers)},     {"total", whole(memory.total())}};
+  Json json{{"weights", whole(memory.weights)},     {"gradients", whole(memory.gradients)},
+            {"optimizer", whole(memory.optimizer)}, {"activations", whole(memory.activations)},
+            {"buffers", whole(memory.buffers)},     {"total", whole(memory.total())}};
+  if (memory.process > 0) {
+    json["process"] = whole(memory.process);
+    json["resident"] = whole(memory.resident());
+  }
+  return json;
 }
 
 Json mesh_json(const MeshPlan& plan) {

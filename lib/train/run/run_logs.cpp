@@ -101,7 +101,8 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"skipped", state.skipped},
                   {"outliers", state.outliers},
                   {"rollbacks", state.rollbacks},
-                  {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak}};
+                  {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak},
+                  {"resident_peak_bytes", resident_peak_.bytes()}};
   if (state.stage > 0) (*record_)["stage"] = state.stage;
   if (result.layers) add_layers(*result.layers, *record_);
   for (const StepResult::LayerLoss& loss : result.losses) (*record_)[name_of(loss.kind) + "_loss"] = loss.value;
