@@ -51,10 +51,21 @@ bool BoundedHostMemory::admits(std::size_t growth, std::size_t held) {
   }
   const MemoryRoom::Verdict verdict = room_.check(growth, held);
   // A part only: other processes take memory from the same room.
-  constexpr std::size_t parts = 64;
-  unread_ = verdict.fits() ? verdict.left() / parts : 0;
+  const auto parts = 64 * static_cast<std::size_t>(room_.sharers());
+  allowance_ = verdict.fits() ? verdict.left() / parts : 0;
+  unread_ = allowance_;
   refusal_ = verdict.fits() ? "" : verdict.text();
   return verdict.fits();
+}
+
+void BoundedHostMemory::give_back(std::byte* block, std::size_t bytes) {
+  HostMemory::give_back(block, bytes);
+  if (bytes >= mapped_from) restore(bytes);
+}
+
+void BoundedHostMemory::discard(std::byte* block, std::size_t kept, std::size_t resident) {
+  HostMemory::discard(block, kept, resident);
+  restore(resident - kept);
 }
 
 UntouchedMemory::~UntouchedMemory() {

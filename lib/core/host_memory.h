@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -32,10 +33,16 @@ class BoundedHostMemory : public HostMemory {
 
   bool admits(std::size_t growth, std::size_t held) override;
   std::string refusal() const override { return refusal_; }
+  void give_back(std::byte* block, std::size_t bytes) override;
+  void discard(std::byte* block, std::size_t kept, std::size_t resident) override;
 
  private:
+  /// Lets the process take bytes again that it has returned to the system.
+  void restore(std::size_t bytes) { unread_ += std::min(bytes, allowance_ - unread_); }
+
   MemoryRoom room_;
-  std::size_t unread_ = 0;  // bytes that may be taken before the room is read again
+  std::size_t allowance_ = 0;  // bytes that might be taken after the room was last read
+  std::size_t unread_ = 0;     // those of them that may still be taken before it is read again
   std::string refusal_;
 };
 

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "core/control_groups.h"
 #include "core/error.h"
-#include "core/resident_memory.h"
 #include "core/system_files.h"
 
 namespace lyceum {
@@ -19,9 +19,17 @@ namespace fs = std::filesystem;
 constexpr double unlimited = std::numeric_limits<double>::infinity();
 constexpr double mebibyte = 1 << 20;
 
-/// Returns how much of `files` bytes of cached files the kernel is likely to drop, as it estimates MemAvailable in
-/// /proc/meminfo: it keeps some.
-double droppable(double files) { return files - std::min(files / 2, 32 * mebibyte); }
+/// Returns how much of `cached` bytes (files, or reclaimable objects of the kernel) the kernel is likely to drop, as it
+/// estimates MemAvailable in /proc/meminfo: it keeps some.
+double droppable(double cached) { return cached - std::min(cached / 2, 32 * mebibyte); }
+
+/// Returns the bytes of anonymous memory of this process, in memory or in swap: what it has written to. Nothing if the
+/// system does not say, as before Linux 4.5.
+std::optional<double> written_memory(const fs::path& root) {
+  const std::map<std::string, double> numbers = numbers_in(root / "proc/self/status");
+  if (!numbers.contains("RssAnon")) return {};
+  return 1024 * (value_of(numbers, "RssAnon") + value_of(numbers, "RssShmem") + value_of(numbers, "VmSwap"));
+}
 
 /// The memory that a control group, or the machine, has left, in bytes.
 struct Room {
@@ -45,7 +53,8 @@ Room room_of_group(const fs::path& group, double free_swap) {
   const std::map<std::string, double> numbers = numbers_in(group / "memory.stat");
   const std::string prefix = second ? "" : "total_";
   double room =
-      limit - used + droppable(value_of(numbers, prefix + "inactive_file") + value_of(numbers, prefix + "active_file"));
+      limit - used + droppable(value_of(numbers, prefix + "inactive_file") + value_of(numbers, prefix + "active_file")) +
+                droppable(value_of(numbers, "slab_reclaimable"));
   if (second) {
     const double swapped = number_in(group / "memory.swap.current");
     if (std::isfinite(swapped)) room += std::clamp(number_in(group / "memory.swap.max") - swapped, 0.0, free_swap);
@@ -63,7 +72,7 @@ Room room_of_group(const fs::path& group, double free_swap) {
 MemoryRoom::MemoryRoom(int sharers, fs::path root)
     : sharers_(sharers),
       root_(std::move(root)),
-      before_(resident_memory(root_).anonymous),
+      before_(written_memory(root_)),
       groups_(control_groups("memory", root_)) {}
 
 std::string MemoryRoom::Verdict::text() const {
@@ -73,8 +82,10 @@ std::string MemoryRoom::Verdict::text() const {
 }
 
 MemoryRoom::Verdict MemoryRoom::check(std::size_t growth, std::size_t held) const {
-  const double unwritten = std::max(0.0, static_cast<double>(held) + before_ - resident_memory(root_).anonymous);
-  Verdict verdict{.needed = sharers_ * (static_cast<double>(growth) + unwritten + reserve), .place = "this machine"};
+  const std::optional<double> written = written_memory(root_);
+  const double unwritten =
+      written && before_ ? std::max(0.0, static_cast<double>(held) + *before_ - *written) : 0;
+  Verdict verdict{.needed = static_cast<double>(growth) + unwritten + sharers_ * reserve, .place = "this machine"};
   double swap = 0;
   Room least = room_of_machine(root_, swap);
   for (const fs::path& group : groups_) {

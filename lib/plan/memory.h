@@ -18,6 +18,9 @@ struct RankMemory {
   /// Bytes of host memory that the rank's process takes in addition, see process_bytes(); 0 if the memory is that of a
   /// GPU.
   double process = 0;
+  /// Bytes of the values that the rank writes to checkpoints: its share of weights, optimizer state and averages, which
+  /// the copies of a unit divide between them with every stage of ZeRO.
+  double saved = 0;
   /// Bytes of weights and gradients that ZeRO holds only temporarily, in excess of those that it holds when activations
   /// are at their maximum.
   double passing = 0;

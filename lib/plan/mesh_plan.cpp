@@ -139,7 +139,7 @@ RankWork plan_row(const PlanInput& input, const std::optional<Cluster>& cluster,
     muon = std::max(muon, work.muon);
     if (slowest.costs.empty() || work.busy() > slowest.busy()) slowest = std::move(work);
     if (!cluster) one.memory.process = process_bytes(config, input.world, one.memory, false);
-    if (!fullest || one.memory.total() > fullest->memory.total()) fullest = std::move(one);
+    if (!fullest || one.memory.resident() > fullest->memory.resident()) fullest = std::move(one);
   }
   slowest.synchronising = synchronising;
   slowest.optimizer = optimizer;
@@ -196,16 +196,8 @@ Timeline drawn_timeline(const MeshPlan& plan, int most) {
   return simulate(plan_input(plan.config, plan.world, wanted).schedule, plan.costs);
 }
 
-double MeshPlan::peak_memory() const {
-  double most = 0;
-  for (const RankPlan& rank : ranks) most = std::max(most, rank.memory.total());
-  return most;
-}
-
-double MeshPlan::peak_resident() const {
-  double most = 0;
-  for (const RankPlan& rank : ranks) most = std::max(most, rank.memory.resident());
-  return most;
+const RankPlan& MeshPlan::fullest() const {
+  return *std::ranges::max_element(ranks, {}, [](const RankPlan& rank) { return rank.memory.resident(); });
 }
 
 double MeshPlan::tokens_per_second() const {

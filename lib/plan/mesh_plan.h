@@ -82,10 +82,12 @@ struct MeshPlan {
   Timeline timeline;
   std::optional<StepTime> time;
 
-  /// Returns RankMemory::total() of the rank that needs the most memory, in bytes.
-  double peak_memory() const;
+  /// Returns the rank that needs the most memory, by RankMemory::resident().
+  const RankPlan& fullest() const;
+  /// Returns RankMemory::total() of that rank, in bytes.
+  double peak_memory() const { return fullest().memory.total(); }
   /// Returns RankMemory::resident() of that rank, in bytes. Equal to peak_memory() on a GPU or a cluster.
-  double peak_resident() const;
+  double peak_resident() const { return fullest().memory.resident(); }
   /// Returns the share of the time, 0 to 1, that ranks wait in the pipeline.
   double bubble() const { return timeline.bubble_fraction(); }
   /// Returns the tokens of a global batch per second; 0 if the plan has no time.

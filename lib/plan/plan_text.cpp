@@ -12,14 +12,6 @@
 
 namespace lyceum {
 
-namespace {
-
-const RankPlan& fullest_rank(const MeshPlan& plan) {
-  return *std::ranges::max_element(plan.ranks, {}, [](const RankPlan& rank) { return rank.memory.total(); });
-}
-
-}  // namespace
-
 std::string MeshPlan::text() const {
   const ParallelConfig& parallel = config.parallel;
   std::string text = mesh_shape(parallel).text(world);
@@ -37,11 +29,11 @@ std::string bytes_text(double bytes) {
 }
 
 std::string memory_table(const MeshPlan& plan, std::size_t most) {
-  const auto total = [&](std::size_t row) { return plan.ranks[row].memory.total(); };
+  const auto need = [&](std::size_t row) { return plan.ranks[row].memory.resident(); };
   std::vector<std::size_t> rows(plan.ranks.size());
   std::iota(rows.begin(), rows.end(), 0);
   if (most > 0 && rows.size() > most) {
-    std::ranges::stable_sort(rows, std::greater<>(), total);
+    std::ranges::stable_sort(rows, std::greater<>(), need);
     rows.resize(most);
     std::ranges::sort(rows);
   }
@@ -77,7 +69,7 @@ std::string error_table(const MeshPlan& plan) {
 }
 
 std::string need_text(const MeshPlan& plan, double available, const std::string& whose) {
-  const RankPlan& rank = fullest_rank(plan);
+  const RankPlan& rank = plan.fullest();
   const RankMemory& need = rank.memory;
   return fmt::format(
       "rank {} needs {} (weights {}, gradients {}, optimizer {}, activations {}, buffers {}{}), but {} has only {}",

@@ -33,7 +33,7 @@ double process_bytes(const Config& config, int world, const RankMemory& memory, 
   if (config.run.device == DeviceKind::cuda) return 0;
   const bool copies = !reading && config.checkpoint.background;
   return program + MemoryRoom::reserve + (world > 1 ? messages : 0) + pool_part * memory.total() + product_bytes(config) +
-         (copies ? memory.weights + memory.optimizer : 0);
+         (copies ? memory.saved : 0);
 }
 
 }  // namespace lyceum

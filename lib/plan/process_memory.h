@@ -10,7 +10,7 @@ namespace lyceum {
 ///      MemoryRoom::reserve, which the allocator leaves free,
 ///   2. 1/16 of the allocator's peak for blocks that it keeps for later requests,
 ///   3. products in bf16 that oneDNN compiles, if this machine multiplies bf16 natively,
-///   4. while a checkpoint is written in the background, its copy of weights and optimizer state.
+///   4. while a checkpoint is written in the background, its copy of RankMemory::saved.
 /// The constants are measured (docs/planning.md). Returns 0 if the configuration runs on a GPU. `reading`: true if the
 /// model is not trained.
 double process_bytes(const Config& config, int world, const RankMemory& memory, bool reading);

@@ -96,7 +96,7 @@ std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& clus
   Json json = model_json(plan.config);
   json["mesh"] = mesh_json(plan);
   const RankPlan& largest =
-      *std::ranges::max_element(plan.ranks, {}, [](const RankPlan& rank) { return rank.memory.total(); });
+      plan.fullest();
   json["memory_bytes_per_rank"] = memory_json(largest.memory);
   for (const RankPlan& rank : plan.ranks) {
     Json blocks = Json::array();

@@ -57,7 +57,19 @@ TEST(ProcessMemory, HasTheCopyOfABackgroundSave) {
   const double before = planned(config, 1).ranks.front().memory.process;
   config.checkpoint.background = true;
   const RankMemory memory = planned(config, 1).ranks.front().memory;
-  EXPECT_NEAR(memory.process - before, memory.weights + memory.optimizer, 1);
+  EXPECT_NEAR(memory.process - before, memory.weights + memory.optimizer, 1e3);
+  for (const int zero : {0, 1}) {
+    config = small_on_cpu();
+    config.parallel.zero = zero;
+    config.batch.micro = 1;
+    const double alone = planned(config, 4).ranks.front().memory.process;
+    config.checkpoint.background = true;
+    const RankMemory shared = planned(config, 4).ranks.front().memory;
+    EXPECT_NEAR(shared.process - alone, (memory.weights + memory.optimizer) / 4, 20e3)
+        << "four copies divide what they save, with ZeRO " << zero;
+  }
+  config = small_on_cpu();
+  config.checkpoint.background = true;
   resolve(config, 1);
   EXPECT_LT(plan_inference(config, 1, Reading::evaluate).ranks.front().memory.process, before + 1);
 }

@@ -8,6 +8,7 @@
 
 #include "core/allocator.h"
 #include "core/clock.h"
+#include "core/resident_memory.h"
 #include "io/files/journaled_hdf5.h"
 #include "io/run/prometheus.h"
 #include "io/run/starts.h"
@@ -102,7 +103,7 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"outliers", state.outliers},
                   {"rollbacks", state.rollbacks},
                   {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak},
-                  {"resident_peak_bytes", resident_peak_.bytes()}};
+                  {"resident_peak_bytes", peak_resident_memory()}};
   if (state.stage > 0) (*record_)["stage"] = state.stage;
   if (result.layers) add_layers(*result.layers, *record_);
   for (const StepResult::LayerLoss& loss : result.losses) (*record_)[name_of(loss.kind) + "_loss"] = loss.value;

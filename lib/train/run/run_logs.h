@@ -9,7 +9,6 @@
 #include <string>
 
 #include "config/config.h"
-#include "core/resident_memory.h"
 #include "io/routing/log.h"
 #include "io/run/metrics.h"
 #include "io/run/tensorboard.h"
@@ -90,7 +89,6 @@ class RunLogs {
   Events events_;                    // of record_
   std::int64_t interval_steps_ = 0;  // steps since the last record that was written
   double interval_seconds_ = 0;      // duration of these steps
-  ResidentPeak resident_peak_;
   std::optional<MetricsLog> metrics_;
   std::optional<TensorBoardLog> tensorboard_;
   std::optional<RoutingLog> routing_;

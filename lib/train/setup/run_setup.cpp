@@ -40,17 +40,6 @@ namespace {
 /// Returns the bytes of job_memory() for one of the job's ranks on this machine.
 double memory_of_rank(const MpiSession& session) { return job_memory() / session.local_size(); }
 
-/// Returns the bytes of job_memory() that the plan's fullest rank may take if the ranks on this machine share it out by
-/// their needs. `resources`: those of all ranks.
-double memory_by_need(const MeshPlan& plan, std::span<const RankResources> resources, const std::string& host) {
-  const std::size_t stage_ranks = resources.size() / plan.ranks.size();
-  double sum = 0;
-  for (std::size_t rank = 0; rank < resources.size(); ++rank) {
-    if (resources[rank].host == host) sum += plan.ranks[rank / stage_ranks].memory.resident();
-  }
-  return job_memory() * plan.peak_resident() / sum;
-}
-
 /// Returns what a message about a lack of memory says of the plan. Both numbers are bytes of the fullest rank.
 std::string planned_note(double planned, double beside, int local_ranks) {
   const auto megabytes = [](double bytes) { return std::llround(bytes / 1e6); };
@@ -171,12 +160,12 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
   for (int stage = first_stage; stage <= stage_count(config); ++stage) {
     const Config own = config_of_stage(config, stage);
     const MeshPlan plan = reading ? plan_inference(own, session.size(), *reading) : plan_mesh(own, session.size(), {});
-    require_fits(plan, gpu ? gpu->memory : memory_by_need(plan, resources, session.host()),
+    require_fits(plan, gpu ? gpu->memory : memory_of_rank(session),
                  format_message("each of this machine's {} ranks", {session.local_size()}),
                  stage > 1 ? format_message("stage {}: ", {stage}) : "");
     if (plan.peak_resident() <= planned) continue;
     planned = plan.peak_resident();
-    beside = planned - plan.peak_memory();
+    beside = plan.fullest().memory.process;
   }
   const int threads = resources[static_cast<std::size_t>(host_world.rank())].threads;
   omp_set_num_threads(threads);  // of work on the host, such as drawing initial weights, also beside a GPU
