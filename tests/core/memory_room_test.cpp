@@ -60,7 +60,7 @@ TEST(MemoryRoom, WithoutLimitsIsThatOfTheMachine) {
   EXPECT_TRUE(unknown.check(std::size_t{1} << 50, 0).fits()) << "a system without these files";
 }
 
-/// What has been taken may not have been written to yet, and every rank of a machine is left a reserve.
+/// Memory that was taken may not have been written to yet, and every rank of a machine is left a reserve.
 TEST(MemoryRoom, CountsTheReservesAndWhatIsNotWrittenYet) {
   const FakeSystem system("4:memory:/job\n");
   system.group_of_version_1("/job", 1000, 600, 0);

@@ -20,7 +20,7 @@ namespace lyceum {
 /// memory objects.
 class MatmulCache {
  public:
-  /// Also switches off oneDNN's own cache, which would keep products that this one has dropped.
+  /// Makes an empty cache, and switches off oneDNN's own one, which would keep products that this one has dropped.
   MatmulCache();
 
   /// The number of products that are kept. Each takes 100 to 300 kB.
