@@ -52,8 +52,8 @@ Room room_of_group(const fs::path& group, double free_swap) {
   if (!std::isfinite(used)) return {};
   const std::map<std::string, double> numbers = numbers_in(group / "memory.stat");
   const std::string prefix = second ? "" : "total_";
-  double room =
-      limit - used + droppable(value_of(numbers, prefix + "inactive_file") + value_of(numbers, prefix + "active_file")) +
+  double room = limit - used +
+                droppable(value_of(numbers, prefix + "inactive_file") + value_of(numbers, prefix + "active_file")) +
                 droppable(value_of(numbers, "slab_reclaimable"));
   if (second) {
     const double swapped = number_in(group / "memory.swap.current");
@@ -83,8 +83,7 @@ std::string MemoryRoom::Verdict::text() const {
 
 MemoryRoom::Verdict MemoryRoom::check(std::size_t growth, std::size_t held) const {
   const std::optional<double> written = written_memory(root_);
-  const double unwritten =
-      written && before_ ? std::max(0.0, static_cast<double>(held) + *before_ - *written) : 0;
+  const double unwritten = written && before_ ? std::max(0.0, static_cast<double>(held) + *before_ - *written) : 0;
   Verdict verdict{.needed = static_cast<double>(growth) + unwritten + sharers_ * reserve, .place = "this machine"};
   double swap = 0;
   Room least = room_of_machine(root_, swap);

@@ -30,8 +30,9 @@ class MemoryRoom {
     std::string text() const;
   };
   int sharers() const { return sharers_; }
-  /// Compares what the process needs with the room. What other processes will take is not known. `growth`: bytes that it is about to write to; `held`: bytes of
-  /// blocks that it has taken since this was constructed, of which it may not have written to all yet.
+  /// Compares what the process needs with the room. What other processes will take is not known. `growth`: bytes that
+  /// it is about to write to; `held`: bytes of blocks that it has taken since this was constructed, of which it may not
+  /// have written to all yet.
   Verdict check(std::size_t growth, std::size_t held) const;
 
  private:

@@ -71,7 +71,8 @@ MeshPlan plan_inference(const Config& config, int world, Reading reading) {
       RankMemory& memory = ranks.back().memory;
       memory.process = process_bytes(config, world, memory, true);
     }
-    plan.ranks.push_back(*std::ranges::max_element(ranks, {}, [](const RankPlan& one) { return one.memory.resident(); }));
+    plan.ranks.push_back(
+        *std::ranges::max_element(ranks, {}, [](const RankPlan& one) { return one.memory.resident(); }));
   }
   return plan;
 }

@@ -27,12 +27,12 @@ bool shared(const MeshRank& mesh_rank, const PlannedUnit& unit) { return mesh_ra
 /// Returns the bytes of the unit's values that this rank writes to checkpoints: weights in f32, and the state that
 /// rules and averages have beside them.
 double saved_bytes(const Config& config, const MeshRank& mesh_rank, const PlannedUnit& unit) {
-  double bytes = number(accumulator_bytes) *
-                 number(shared(mesh_rank, unit) ? owned_elements(unit, mesh_rank) : unit.size);
+  double bytes =
+      number(accumulator_bytes) * number(shared(mesh_rank, unit) ? owned_elements(unit, mesh_rank) : unit.size);
   if (!unit.trained()) return bytes;
   for (const auto& [range, rule] : rule_ranges(unit.updates, updated_range(unit, mesh_rank, 1))) {
-    bytes += number((state_bytes(rule, config.optim, DType::f32) + average_bytes(config.optim, DType::f32)) *
-                    range.count);
+    bytes +=
+        number((state_bytes(rule, config.optim, DType::f32) + average_bytes(config.optim, DType::f32)) * range.count);
   }
   return bytes;
 }

@@ -32,8 +32,8 @@ double product_bytes(const Config& config) {
 double process_bytes(const Config& config, int world, const RankMemory& memory, bool reading) {
   if (config.run.device == DeviceKind::cuda) return 0;
   const bool copies = !reading && config.checkpoint.background;
-  return program + MemoryRoom::reserve + (world > 1 ? messages : 0) + pool_part * memory.total() + product_bytes(config) +
-         (copies ? memory.saved : 0);
+  return program + MemoryRoom::reserve + (world > 1 ? messages : 0) + pool_part * memory.total() +
+         product_bytes(config) + (copies ? memory.saved : 0);
 }
 
 }  // namespace lyceum

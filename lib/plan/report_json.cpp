@@ -95,8 +95,7 @@ std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& clus
                         double tokens, const std::vector<std::string>& warnings, std::span<const StagePlan> stages) {
   Json json = model_json(plan.config);
   json["mesh"] = mesh_json(plan);
-  const RankPlan& largest =
-      plan.fullest();
+  const RankPlan& largest = plan.fullest();
   json["memory_bytes_per_rank"] = memory_json(largest.memory);
   for (const RankPlan& rank : plan.ranks) {
     Json blocks = Json::array();

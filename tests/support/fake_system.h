@@ -27,7 +27,8 @@ class FakeSystem {
   void resident(int kilobytes, int swapped = 0) const {
     write("proc/self/status", "Name:\tlyceum\nUmask:\t0022\nVmHWM:\t " + std::to_string(kilobytes + 3000) +
                                   " kB\nRssAnon:\t " + std::to_string(kilobytes) +
-                                  " kB\nRssFile:\t 3000 kB\nRssShmem:\t 0 kB\nVmSwap:\t " + std::to_string(swapped) + " kB\n");
+                                  " kB\nRssFile:\t 3000 kB\nRssShmem:\t 0 kB\nVmSwap:\t " + std::to_string(swapped) +
+                                  " kB\n");
   }
   /// Writes a control group of version 1 in MB: its limit, what is used, and how much of that is cached files.
   void group_of_version_1(const std::string& name, int limit, int used, int files) const {
