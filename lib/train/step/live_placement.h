@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "model/routing/expert_placements.h"
 #include "model/staged_model.h"
+#include "optim/expert_kinds.h"
 #include "optim/expert_mover.h"
 #include "optim/optimizer.h"
 #include "parallel/data/zero.h"
@@ -53,11 +54,6 @@ class LivePlacement {
   std::int64_t bytes_sent() const { return mover_.traffic().all_to_all; }
 
  private:
-  /// A mixture whose experts are divided among ranks.
-  struct Placed {
-    Mixture mixture;
-    std::vector<int> kinds;  // [experts]: see rebalanced()
-  };
   void move_units(std::span<const MixturePlacement> wanted);
   double imbalance(std::span<const MixturePlacement> placement, std::span<const ExpertLoad> load) const;
 
@@ -67,7 +63,7 @@ class LivePlacement {
   Zero& zero_;
   Optimizer& optimizer_;
   ExpertMover mover_;
-  std::vector<Placed> placed_;  // in forward order, of all pipeline stages
+  std::vector<ExpertKinds> placed_;  // in forward order, of all pipeline stages
 };
 
 }  // namespace lyceum
