@@ -10,7 +10,9 @@
 #include "parallel/pipeline/timeline.h"
 #include "plan/cluster.h"
 #include "plan/memory.h"
+#include "plan/load_profile.h"
 #include "plan/model_part.h"
+#include "plan/placed_load.h"
 
 namespace lyceum {
 
@@ -33,6 +35,7 @@ struct PlanInput {
   int world;
   std::vector<Range> blocks;  // one range per pipeline stage
   Schedule schedule;
+  const PlacedLoad* load = nullptr;  // the load of the experts; null: even
 };
 /// Caches stage_blocks() for configurations that differ only in mesh, batch.global, batch.micro and recomputation.
 class StageCuts {
@@ -106,9 +109,10 @@ struct PlanLimits {
   MeshPlanCache* cache = nullptr;
 };
 /// Plans training on `world` ranks. `config` must be resolved. Without a cluster the plan has no time. Throws a usage
-/// Error unless can_plan_step().
+/// Error unless can_plan_step(). `load`: the load of the experts, which the times of passes depend on; null: even.
+/// Memory, bytes and the division into stages are always those of an even load.
 MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster,
-                   const PlanLimits& limits = {});
+                   const PlanLimits& limits = {}, const LoadProfile* load = nullptr);
 /// Returns the plan's pipeline simulated with at most `most` micro-batches, but at least one per pipeline rank, for
 /// drawing.
 Timeline drawn_timeline(const MeshPlan& plan, int most);

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/routing/expert_placements.h"
+#include "model/routing/rank_imbalance.h"
+#include "optim/expert_kinds.h"
+
+namespace lyceum {
+
+/// Rows that travel to the rank, and to the host, that gets most, over the same with an even load. Choices of different
+/// experts count as independent: a token goes to some expert of a set with probability 1 − Π(1 − p_e) over the set,
+/// where p_e, the probability that it chooses expert e, is k / choices · LayerLoad::share.
+struct RowGrowth {
+  double rank = 1, host = 1;
+};
+
+/// The load of one layer's experts on the ranks of an expert group.
+struct LayerLoad {
+  MixtureId id;
+  Placement ranks;            // experts → ranks of the expert group
+  std::vector<double> share;  // [choices]: tokens of a choice over the mean of all choices
+  double imbalance = 1;       // FLOPs of the busiest rank over the mean of all ranks
+  RowGrowth rows;
+};
+
+/// The load of all experts on a mesh. All ranks of an expert group wait for the busiest one in every layer.
+class PlacedLoad {
+ public:
+  /// Places the experts of a resolved configuration: by parallel.placement, with `loads` as the measured load, and, if
+  /// parallel.replace_every is set, moved from there as a run moves them by this load. Mixtures that are not in `loads`
+  /// have an even load.
+  PlacedLoad(const Config& config, std::span<const ExpertLoad> loads);
+
+  /// Returns the load of a layer; null if its experts are not divided among ranks.
+  const LayerLoad* of_layer(std::int64_t layer) const;
+  RankImbalance imbalance() const;
+  const std::vector<LayerLoad>& layers() const { return layers_; }
+
+ private:
+  std::vector<LayerLoad> layers_;
+};
+
+}  // namespace lyceum
