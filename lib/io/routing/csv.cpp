@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <ostream>
+#include <span>
 
 #include "core/error.h"
 #include "core/real_text.h"
@@ -29,13 +30,38 @@ void append_lines(fmt::memory_buffer& lines, std::int64_t step, const RoutingHis
   }
 }
 
+/// The ranks of all experts while records are read in order.
+class RanksOfExperts {
+ public:
+  explicit RanksOfExperts(const RoutingReader& log) : moves_(log.moves()), layers_(log.routers()) {
+    undo_moves(moves_, layers_);
+  }
+  /// Makes the moves before step `step`, which must not decrease.
+  void advance(std::int64_t step) {
+    for (; next_ < moves_.size() && moves_[next_].step < step; ++next_) {
+      const ExpertMove& move = moves_[next_];
+      const auto layer = std::ranges::find(layers_, MixtureId{.layer = move.layer}, &RoutingHistory::Layer::id);
+      layer->expert_rank[static_cast<std::size_t>(move.expert)] = move.to;
+    }
+  }
+  const std::vector<std::int64_t>& of(std::size_t router) const { return layers_[router].expert_rank; }
+
+ private:
+  std::span<const ExpertMove> moves_;
+  std::vector<RoutingHistory::Layer> layers_;
+  std::size_t next_ = 0;
+};
+
+bool selects(const CsvSelection& selection, std::int64_t layer) {
+  const auto contains = [&](const auto& range) { return range.first <= layer && layer <= range.second; };
+  return selection.layers.empty() || std::ranges::any_of(selection.layers, contains);
+}
+
 /// Returns the indices of the selected routers.
 std::vector<std::size_t> selected_routers(const RoutingReader& log, const CsvSelection& selection) {
   std::vector<std::size_t> routers;
   for (std::size_t i = 0; i < log.routers().size(); ++i) {
-    const std::int64_t layer = log.routers()[i].id.layer;
-    const auto contains = [&](const auto& range) { return range.first <= layer && layer <= range.second; };
-    if (selection.layers.empty() || std::ranges::any_of(selection.layers, contains)) routers.push_back(i);
+    if (selects(selection, log.routers()[i].id.layer)) routers.push_back(i);
   }
   require_usage(!routers.empty() || selection.layers.empty(),
                 "none of the selected layers has experts; the log has layers {} to {}",
@@ -59,13 +85,17 @@ CsvSize write_routing_csv(const RoutingReader& log, const CsvSelection& selectio
   // If records are left out, each written one is read by itself.
   const std::size_t together = every > 1 ? 1 : static_cast<std::size_t>(std::max<std::int64_t>(1, most_bytes / bytes));
   const std::size_t records = log.steps().size();
+  RanksOfExperts ranks(log);
   CsvSize size{.records = 0, .routers = std::ssize(routers)};
   for (std::size_t first = records == 0 ? 0 : (records - 1) % every; first < records; first += together * every) {
     const RecordRange range{first, std::min(first + together, records)};
     std::vector<RoutingHistory::Layer> parts;
     for (const std::size_t i : routers) parts.push_back(log.read(i, range));
     for (std::size_t r = range.begin; r < range.end; ++r, ++size.records) {
-      for (const RoutingHistory::Layer& part : parts) {
+      ranks.advance(log.steps()[r]);
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        RoutingHistory::Layer& part = parts[i];
+        part.expert_rank = ranks.of(routers[i]);
         fmt::memory_buffer lines;
         append_lines(lines, log.steps()[r], part, r - range.begin, dropped);
         write({lines.data(), lines.size()});
@@ -73,6 +103,22 @@ CsvSize write_routing_csv(const RoutingReader& log, const CsvSelection& selectio
     }
   }
   return size;
+}
+
+std::int64_t write_moves_csv(const RoutingReader& log, const CsvSelection& selection,
+                             const std::function<void(std::string_view)>& write) {
+  selected_routers(log, selection);  // throws if there are none
+  fmt::memory_buffer lines;
+  fmt::format_to(std::back_inserter(lines), "step,layer,expert,from,to\n");
+  std::int64_t moves = 0;
+  for (const ExpertMove& move : log.moves()) {
+    if (!selects(selection, move.layer)) continue;
+    fmt::format_to(std::back_inserter(lines), "{},{},{},{},{}\n", move.step, move.layer, move.expert, move.from,
+                   move.to);
+    ++moves;
+  }
+  write({lines.data(), lines.size()});
+  return moves;
 }
 
 void write_routing_csv(const RoutingReader& log, std::ostream& out) {

@@ -17,6 +17,7 @@ namespace lyceum {
 struct RoutingReader::Source {
   std::vector<std::int64_t> steps;
   std::vector<RoutingHistory::Layer> routers;  // without records
+  std::vector<ExpertMove> moves;
   bool complete = true;
 
   Source() = default;
@@ -117,6 +118,27 @@ std::vector<T> read_rows(const hdf5::File& file, const std::string& path, Record
   return values;
 }
 
+/// Reads the moves of a log and checks that they are those of experts of `routers`.
+std::vector<ExpertMove> read_moves(const hdf5::File& file, const std::vector<RouterRecords>& routers) {
+  std::vector<ExpertMove> moves;
+  if (!file.has(moves_name)) return moves;
+  const std::string name = file.path().string();
+  const hdf5::Dataset dataset = file.dataset(moves_name);
+  const Shape shape = dataset.shape();
+  require_input(shape.rank() == 2 && shape[1] == move_columns && dataset.dtype() == DType::i64,
+                "{}: {} is {}, expected int64 [moves, {}]", name, moves_name, shape.text(), move_columns);
+  const std::vector<std::int64_t> values = dataset.read<std::int64_t>();
+  for (auto v = values.begin(); v != values.end(); v += move_columns) {
+    const ExpertMove& move = moves.emplace_back(ExpertMove{v[0], v[1], v[2], v[3], v[4]});
+    const auto router = std::ranges::find(routers, MixtureId{.layer = move.layer}, &RouterRecords::id);
+    require_input(router != routers.end() && move.expert >= 0 && move.expert < router->experts,
+                  "{}: {} moves expert {} of layer {}, which is not in the log", name, moves_name, move.expert,
+                  move.layer);
+  }
+  require_input(std::ranges::is_sorted(moves, {}, &ExpertMove::step), "{}: {} goes back in steps", name, moves_name);
+  return moves;
+}
+
 std::int64_t bytes_of_record(const RouterRecords& layer) {
   return layer.experts * (layer.top_k * (layer.drops ? 16 : 8) + 4);
 }
@@ -126,6 +148,7 @@ std::int64_t bytes_of_record(const RouterRecords& layer) {
 struct RoutingReader::MemorySource : Source {
   explicit MemorySource(RoutingHistory history) : all(std::move(history)) {
     steps = all.steps;
+    moves = all.moves;
     for (const RouterRecords& layer : all.layers) routers.push_back(without_records(layer));
   }
   void read(std::size_t router, RecordRange records, RouterRecords& layer) const override {
@@ -161,6 +184,7 @@ struct RoutingReader::FileSource : Source {
       routers.push_back(read_router(file, id, std::ssize(steps)));
       for (const RecordNumber& number : record_numbers) complete = complete && file.has(group_of(id) + number.name);
     }
+    moves = read_moves(file, routers);
   }
   void read(std::size_t, RecordRange records, RouterRecords& layer) const override {
     const hdf5::File& file = opened->file();
@@ -201,6 +225,7 @@ RoutingReader::RoutingReader(const std::filesystem::path& file) {
 
 const std::vector<std::int64_t>& RoutingReader::steps() const { return source_->steps; }
 const std::vector<RoutingHistory::Layer>& RoutingReader::routers() const { return source_->routers; }
+const std::vector<ExpertMove>& RoutingReader::moves() const { return source_->moves; }
 bool RoutingReader::complete() const { return source_->complete; }
 
 RoutingHistory::Layer RoutingReader::read(std::size_t router, RecordRange records) const {
@@ -219,9 +244,16 @@ void RoutingReader::for_each_part(std::size_t router, RecordRange records,
   }
 }
 
+void undo_moves(std::span<const ExpertMove> moves, std::vector<RoutingHistory::Layer>& layers) {
+  for (auto move = moves.rbegin(); move != moves.rend(); ++move) {
+    const auto layer = std::ranges::find(layers, MixtureId{.layer = move->layer}, &RoutingHistory::Layer::id);
+    if (layer != layers.end()) layer->expert_rank[static_cast<std::size_t>(move->expert)] = move->from;
+  }
+}
+
 RoutingHistory read_routing(const std::filesystem::path& file) {
   const RoutingReader reader(file);
-  RoutingHistory history{.steps = reader.steps(), .layers = {}};
+  RoutingHistory history{.steps = reader.steps(), .layers = {}, .moves = reader.moves()};
   for (std::size_t i = 0; i < reader.routers().size(); ++i) {
     history.layers.push_back(reader.read(i, {0, reader.steps().size()}));
   }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "io/routing/log.h"
@@ -36,8 +37,12 @@ struct RoutingHistory {
     /// Returns S.
     std::size_t records() const { return counts.size() / static_cast<std::size_t>(top_k * experts); }
   };
-  std::vector<Layer> layers;  // in forward order
+  std::vector<Layer> layers;         // in forward order; expert_rank is the newest
+  std::vector<ExpertMove> moves{};   // in order; see RoutingReader::moves()
 };
+
+/// Makes the ranks of experts in `layers` those before `moves`, the last moves.
+void undo_moves(std::span<const ExpertMove> moves, std::vector<RoutingHistory::Layer>& layers);
 
 /// Reads and checks a routing log piece by piece, so memory does not grow with the number of its records. While the
 /// result or a copy of it exists, a run that appends to the file leaves what is read here as it is.
@@ -54,6 +59,9 @@ class RoutingReader {
   const std::vector<std::int64_t>& steps() const;
   /// Returns the routers in forward order, without records: the vectors with an axis S are empty.
   const std::vector<RoutingHistory::Layer>& routers() const;
+  /// Returns the moves of experts between ranks since the first record, ascending by step; empty for a file of an older
+  /// version, whose experts may have moved.
+  const std::vector<ExpertMove>& moves() const;
   /// True if no dataset or attribute is missing that this version writes.
   bool complete() const;
   /// Returns a router with the given records only. Throws a bad_input Error if they are damaged.

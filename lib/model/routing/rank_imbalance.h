@@ -3,6 +3,7 @@
 #include <span>
 
 #include "model/routing/expert_placements.h"
+#include "model/routing/routing_statistics.h"
 
 namespace lyceum {
 
@@ -13,9 +14,9 @@ struct RankImbalance {
   double worst = 1;  // in the worst layer
 };
 
-/// Returns the imbalance of a load. `mixtures` must contain those of `placement`. `load`: the tokens of each expert; a
-/// mixture without an entry has an even load, and a layer without FLOPs is balanced.
+/// Returns the imbalance of the tokens that experts computed, without dropped choices. `mixtures` and `loads`, the
+/// loads_of() the routing of all ranks, must contain the mixtures of `placement`. A layer without tokens is balanced.
 RankImbalance rank_imbalance(std::span<const Mixture> mixtures, std::span<const MixturePlacement> placement,
-                             std::span<const ExpertLoad> load);
+                             std::span<const RoutingSums> loads);
 
 }  // namespace lyceum

@@ -102,6 +102,10 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"outliers", state.outliers},
                   {"rollbacks", state.rollbacks},
                   {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak}};
+  if (result.rank_imbalance) {
+    (*record_)["rank_imbalance"] = result.rank_imbalance->mean;
+    (*record_)["rank_imbalance_max"] = result.rank_imbalance->worst;
+  }
   if (state.stage > 0) (*record_)["stage"] = state.stage;
   if (result.layers) add_layers(*result.layers, *record_);
   for (const StepResult::LayerLoss& loss : result.losses) (*record_)[name_of(loss.kind) + "_loss"] = loss.value;
@@ -182,8 +186,10 @@ void RunLogs::finish() {
 }
 
 void RunLogs::placement_changed(const RunState& state) {
-  if (!routing_ || state.step >= config_.run.steps) return;
-  routing_.reset();  // the next record opens the file with the new ranks of experts
+  if (!routing_) return;
+  report_.attempt(routing_failing_, [&] { routing_->place(state.step, logged_layers(config_, state.placement)); });
+  if (!routing_failing_) return;
+  routing_.reset();  // the next record opens the file, which adds the moves
   resumed_step_ = state.step;
 }
 

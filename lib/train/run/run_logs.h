@@ -54,8 +54,8 @@ class RunLogs {
   /// be written stay in state.unwritten_routing until a later call.
   void routing(RunState& state);
 
-  /// Call after experts have moved to other ranks: routing.h5 states the present placement. Call routing() before, if a
-  /// record is due.
+  /// Call after experts have moved to other ranks: adds the moves after step `state.step` to routing.h5. Call routing()
+  /// before, if a record is due.
   void placement_changed(const RunState& state);
 
   /// Completes routing.h5 at the end of the run. Warns if another program that holds it open prevents that.

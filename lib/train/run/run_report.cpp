@@ -179,6 +179,7 @@ void RunReport::step(const StepResult& result, const RunState& state, const Thro
                           .mfu = throughput.mfu(mean_seconds_),
                           .eta_seconds = mean_seconds_ * static_cast<double>(steps - state.step),
                           .load_imbalance = result.loads.empty() ? std::nullopt : std::optional(result.load_imbalance),
+                          .rank_imbalance = result.rank_imbalance ? std::optional(result.rank_imbalance->mean) : std::nullopt,
                           .mtp_loss = mtp_loss_of(result),
                           .skipped = state.skipped,
                           .stage = state.stage};
