@@ -26,15 +26,16 @@ double most_reached(const Mixture& mixture, const Placement& placement, std::spa
   const int each = placement.ranks() / parts;
   double most = 0;
   for (int part = 0; part < parts; ++part) {
-    double missed = 1;
+    double missed = 1, only = 0;
     for (int rank = part * each; rank < (part + 1) * each; ++rank) {
       for (const std::int32_t e : placement.experts_of(rank)) {
         const double chosen =
             static_cast<double>(mixture.k) * shares[static_cast<std::size_t>(e)] / static_cast<double>(shares.size());
         missed *= 1 - std::min(chosen, 1.0);
+        only += chosen;
       }
     }
-    most = std::max(most, 1 - missed);
+    most = std::max(most, mixture.k == 1 ? only : 1 - missed);
   }
   return most;
 }

@@ -179,6 +179,106 @@ TEST_F(RoutingLogTest, ResumeCutsLaterRecordsAndTakesTheNewPlacement) {
   expect_records(file_, {});
 }
 
+std::vector<RoutingLog::Layer> placed_layers(std::vector<std::int64_t> ranks) {
+  std::vector<RoutingLog::Layer> layers = two_layers();
+  layers[0].expert_rank = std::move(ranks);
+  return layers;
+}
+
+/// Returns the ranks of the three experts of layer 1 in each record: the column expert_rank of the CSV.
+std::vector<std::string> ranks_in_csv(const std::filesystem::path& file) {
+  std::ostringstream csv;
+  write_routing_csv(RoutingReader(file), csv);
+  std::istringstream lines(csv.str());
+  std::vector<std::string> ranks;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream fields(line);
+    std::vector<std::string> values;
+    for (std::string field; std::getline(fields, field, ',');) values.push_back(field);
+    if (values[1] != "1" || values[2] != "0") continue;  // the first choice in layer 1
+    if (values[3] == "0") ranks.emplace_back();
+    ranks.back() += values[5];
+  }
+  return ranks;
+}
+
+/// Two experts change ranks after step 20, when its record is written already, and back after step 25.
+TEST_F(RoutingLogTest, MovesAreKeptWithTheirSteps) {
+  const std::vector<ExpertMove> there{{20, 1, 1, 0, 1}, {20, 1, 2, 1, 0}}, back{{25, 1, 1, 1, 0}, {25, 1, 2, 0, 1}};
+  std::vector<ExpertMove> both = there;
+  both.insert(both.end(), back.begin(), back.end());
+  {
+    RoutingLog log(file_, placed_layers({0, 0, 1}), -1);
+    append(log, 10);
+    log.place(10, placed_layers({0, 0, 1}));  // nothing moves
+    EXPECT_TRUE(read_routing(file_).moves.empty());
+    append(log, 20);
+    log.place(20, placed_layers({0, 1, 0}));
+    EXPECT_EQ(read_routing(file_).moves, there);
+    log.place(25, placed_layers({0, 0, 1}));
+    EXPECT_EQ(read_routing(file_).layers[0].expert_rank, (std::vector<std::int64_t>{0, 0, 1}));
+    append(log, 30);
+    log.place(30, placed_layers({1, 0, 0}));
+    append(log, 40);
+    EXPECT_THROW(log.place(39, placed_layers({0, 0, 1})), Error);
+  }
+  EXPECT_EQ(read_routing(file_).moves.size(), 6u);
+  EXPECT_EQ(ranks_in_csv(file_), (std::vector<std::string>{"001", "001", "001", "100"}));
+  std::string csv;
+  EXPECT_EQ(write_moves_csv(RoutingReader(file_), {}, [&](std::string_view text) { csv += text; }), 6);
+  EXPECT_EQ(csv,
+            "step,layer,expert,from,to\n20,1,1,0,1\n20,1,2,1,0\n25,1,1,1,0\n25,1,2,0,1\n30,1,0,0,1\n30,1,2,1,0\n");
+  EXPECT_EQ(write_moves_csv(RoutingReader(file_), {.layers = {{5, 20}}}, [](std::string_view) {}), 0);
+  // A run that continues after step 25 had that placement, and one after step 20 the moves of that step.
+  { RoutingLog log(file_, placed_layers({0, 0, 1}), 25); }
+  EXPECT_EQ(read_routing(file_).moves, both);
+  { RoutingLog log(file_, placed_layers({0, 1, 0}), 20); }
+  EXPECT_EQ(read_routing(file_).moves, there);
+  EXPECT_EQ(read_routing(file_).layers[0].expert_rank, (std::vector<std::int64_t>{0, 1, 0}));
+  {  // another placement from the start
+    RoutingLog log(file_, placed_layers({1, 1, 0}), 20);
+    append(log, 30);
+  }
+  EXPECT_EQ(ranks_in_csv(file_), (std::vector<std::string>{"001", "001", "110"}));
+  const std::vector<ExpertMove> moves = read_routing(file_).moves;
+  ASSERT_EQ(moves.size(), 3u);
+  EXPECT_EQ(moves.back(), (ExpertMove{20, 1, 0, 0, 1}));
+  { RoutingLog log(file_, two_layers(), -1); }
+  EXPECT_TRUE(read_routing(file_).moves.empty());
+}
+
+TEST_F(RoutingLogTest, MovesThatCannotBeWrittenAreAddedByTheNextOpening) {
+  RoutingLog log(file_, placed_layers({0, 0, 1}), -1);
+  append(log, 10);
+  const int reader = open(file_.c_str(), O_RDWR);
+  ASSERT_EQ(flock(reader, LOCK_EX), 0);
+  try {
+    log.place(10, placed_layers({0, 1, 0}));  // fails, or waits in the journal
+  } catch (const Error&) {
+  }
+  close(reader);
+  RoutingLog again(file_, placed_layers({0, 1, 0}), 12);
+  const RoutingHistory history = read_routing(file_);
+  EXPECT_EQ(history.layers[0].expert_rank, (std::vector<std::int64_t>{0, 1, 0}));
+  EXPECT_EQ(history.moves.size(), 2u);
+}
+
+TEST_F(RoutingLogTest, MovesOfUnknownExpertsAreDamage) {
+  for (const auto& [move, words] : std::vector<std::pair<std::vector<std::int64_t>, std::string>>{
+           {{20, 1, 3, 0, 1}, "moves expert 3 of layer 1"}, {{20, 2, 0, 0, 1}, "moves expert 0 of layer 2"}}) {
+    {
+      RoutingLog log(file_, placed_layers({0, 0, 1}), -1);
+      append(log, 10);
+    }
+    {
+      hdf5::File file = hdf5::File::edit(file_);
+      file.create_dataset("/moves", DType::i64, {1, 5}).write(move.data());
+      file.close();
+    }
+    expect_bad_input([&] { read_routing(file_); }, words);
+  }
+}
+
 TEST_F(RoutingLogTest, AnotherModelsFileIsRefusedUnlessNothingOfItStays) {
   {
     RoutingLog log(file_, two_layers(), -1);
