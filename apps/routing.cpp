@@ -42,7 +42,8 @@ namespace options = boost::program_options;
 
 constexpr const char* routing_about =
     "  report FILE [options]     print tables of tokens per expert; --html also writes a page\n"
-    "  dump FILE [--csv OUT]     write every count as comma-separated values, to standard output or a file; --moves: when\n"
+    "  dump FILE [--csv OUT]     write every count as comma-separated values, to standard output or a file; --moves: "
+    "when\n"
     "                            experts changed ranks\n"
     "  difficult A B [options]   show what model B does with tokens that model A finds hard to predict\n"
     "  domains [options]         compare which experts the tokens of several data sets choose\n"
@@ -279,10 +280,9 @@ int routing_command(const MpiSession& session, const Arguments& arguments) {
                        !request.metrics.empty() || !request.title.empty();
   require_usage(!reports || request.action == "report",
                 "--from, --to, --experts, --html, --metrics and --title apply only to lyceum routing report");
-  require_usage(
-      (request.csv.empty() && request.every == 1 && request.selected_layers.empty() && !request.moves) ||
-          request.action == "dump",
-      "--csv, --every, --moves and --select-layers apply only to lyceum routing dump");
+  require_usage((request.csv.empty() && request.every == 1 && request.selected_layers.empty() && !request.moves) ||
+                    request.action == "dump",
+                "--csv, --every, --moves and --select-layers apply only to lyceum routing dump");
   require_usage(request.every >= 1, "--every {}: must be at least 1", request.every);
   require_usage(request.every == 1 || !request.moves, "--every selects records, and --moves writes none: give one");
   if (compares) {

@@ -11,13 +11,13 @@ namespace lyceum {
 
 /// A plan with one load and one placement of the experts.
 struct LoadVariant {
-  bool even = false;                                     // with an even load, else with that of the profile
-  PlacementKind placement = PlacementKind::contiguous;   // parallel.placement
-  bool moved = false;                                    // parallel.replace_every moves experts from there
-  bool planned = false;                                  // the variant that the other figures of the plan are for
-  RankImbalance imbalance{};                             // of FLOPs
-  ExpertRowCounts rows{};                                // in the layer whose fullest rank has most
-  std::optional<double> step_seconds{};                  // with a cluster
+  bool even = false;                                    // with an even load, else with that of the profile
+  PlacementKind placement = PlacementKind::contiguous;  // parallel.placement
+  bool moved = false;                                   // parallel.replace_every moves experts from there
+  bool planned = false;                                 // the variant that the other figures of the plan are for
+  RankImbalance imbalance{};                            // of FLOPs
+  ExpertRowCounts rows{};                               // in the layer whose fullest rank has most
+  std::optional<double> step_seconds{};                 // with a cluster
 
   /// Returns a short description: "even load", "contiguous", "contiguous, moved".
   std::string text() const;
@@ -25,7 +25,7 @@ struct LoadVariant {
 
 /// Plans of one mesh with an even load and with a given load.
 struct LoadComparison {
-  std::string description;            // LoadProfile::description
+  std::string description;  // LoadProfile::description
   int expert_ranks = 1;
   std::vector<LoadVariant> variants;  // the first has an even load; empty if one rank has all experts
 };

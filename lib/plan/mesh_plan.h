@@ -9,8 +9,8 @@
 #include "parallel/pipeline/simulate.h"
 #include "parallel/pipeline/timeline.h"
 #include "plan/cluster.h"
-#include "plan/memory.h"
 #include "plan/load_profile.h"
+#include "plan/memory.h"
 #include "plan/model_part.h"
 #include "plan/placed_load.h"
 

@@ -10,9 +10,9 @@
 
 namespace lyceum {
 
-/// Rows that travel to the rank, and to the host, that gets most, over the same with an even load. A token chooses expert
-/// e with probability p_e = k / choices · LayerLoad::share. Choices of different experts count as independent, so a token
-/// goes to some expert of a set with probability 1 − Π(1 − p_e) over the set; Σ p_e if k = 1.
+/// Rows that travel to the rank, and to the host, that gets most, over the same with an even load. A token chooses
+/// expert e with probability p_e = k / choices · LayerLoad::share. Choices of different experts count as independent,
+/// so a token goes to some expert of a set with probability 1 − Π(1 − p_e) over the set; Σ p_e if k = 1.
 struct RowGrowth {
   double rank = 1, host = 1;
 };

@@ -34,7 +34,8 @@ class BlockKinds {
 /// One pipeline stage of a rank, for one micro-batch: traffic, bytes of memory, FLOPs.
 struct StageLoad {
   PassTraffic traffic;
-  /// As `traffic`, but that of the ranks for which the others wait: with PlanInput::load, more rows travel to them.
+  /// Traffic of the ranks for which the others wait. Differs from `traffic` with PlanInput::load: more rows travel to
+  /// them.
   PassTraffic awaited;
   Traffic update;  // traffic of its routers at the end of a step
   SavedActivations saved{.until_input_gradient = 0, .until_weight_gradient = 0};

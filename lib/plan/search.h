@@ -27,8 +27,8 @@ inline constexpr int most_ranks = 1'000'000;
 
 /// Returns the fastest ways to train `config` on `world` ranks of a cluster. `config` must not be resolved; the results
 /// are. Meshes are compared by the time of a step in the first training stage. `fixed`: keys ("parallel.pipeline")
-/// whose values stay; batch.micro = 0 means that it is chosen. `most`: limit of the results. `load`: as for plan_mesh().
-/// The search varies
+/// whose values stay; batch.micro = 0 means that it is chosen. `most`: limit of the results. `load`: as for
+/// plan_mesh(). The search varies
 ///   - pipeline, tensor, expert and expert_tensor ranks: divisors of the ranks; tensor is a power of two within one
 ///     machine, expert_tensor is 1 or parallel.tensor; parallel.sequence is on if tensor > 1,
 ///   - ZeRO 1 to 3, of which the lowest that fits in memory is used, and all kinds of recomputation,

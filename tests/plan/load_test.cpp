@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "io/routing/log.h"
 #include "plan/load_profile.h"
 #include "plan/load_report.h"
 #include "plan/placed_load.h"
@@ -197,7 +198,7 @@ TEST(PlannedLoad, LengthensComputationByTheBusiestRankOfEachLayer) {
   EXPECT_EQ(uneven.ranks[0].traffic().bytes(), even.ranks[0].traffic().bytes());
 }
 
-/// With one choice per token, as many rows travel to a rank as its experts have tokens.
+/// As many rows travel to a rank as its experts have tokens if a token has one choice.
 TEST(PlannedLoad, LengthensExchangesByTheRowsOfTheFullestRank) {
   Config config = even_experts();
   config.moe.top_k = 1;
@@ -211,7 +212,8 @@ TEST(PlannedLoad, LengthensExchangesByTheRowsOfTheFullestRank) {
   EXPECT_NEAR(uneven.time->transfers, mean * even.time->transfers, 1e-6 * even.time->transfers);
 }
 
-/// With several choices, rows grow less than tokens, since a token travels once to a rank; and to a host at most once.
+/// Rows grow less than tokens if a token has several choices, since it travels once to a rank; and to a host at most
+/// once.
 TEST(PlannedLoad, RowsGrowLessThanTokens) {
   Config config = even_experts();
   config.parallel.expert = 16;
@@ -256,7 +258,8 @@ TEST(PlannedLoad, ComparesPlacements) {
   EXPECT_EQ(*moved.step_seconds, plan.time->total());
   EXPECT_EQ(std::ranges::count(comparison.variants, true, &LoadVariant::planned), 1);
   const std::string text = load_report(comparison);
-  for (const char* words : {"load of experts: Zipf, exponent 1", "contiguous, moved", "as planned above", "against even"}) {
+  for (const char* words :
+       {"load of experts: Zipf, exponent 1", "contiguous, moved", "as planned above", "against even"}) {
     EXPECT_THAT(text, HasSubstr(words));
   }
   const auto json = nlohmann::json::parse(json_report(plan, cluster, nullptr, 1e9, {}, {}, &comparison)).at("load");

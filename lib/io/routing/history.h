@@ -37,8 +37,8 @@ struct RoutingHistory {
     /// Returns S.
     std::size_t records() const { return counts.size() / static_cast<std::size_t>(top_k * experts); }
   };
-  std::vector<Layer> layers;         // in forward order; expert_rank is the newest
-  std::vector<ExpertMove> moves{};   // in order; see RoutingReader::moves()
+  std::vector<Layer> layers;        // in forward order; expert_rank is the newest
+  std::vector<ExpertMove> moves{};  // in order; see RoutingReader::moves()
 };
 
 /// Makes the ranks of experts in `layers` those before `moves`, the last moves.

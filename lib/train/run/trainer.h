@@ -107,8 +107,8 @@ class Trainer {
   /// skipped.
   ExitCode final_exit_code() const;
 
-  const Config& run_config_;  // with all stages
-  Config config_;             // that of the present stage; other members refer to it
+  const Config& run_config_;                                  // with all stages
+  Config config_;                                             // that of the present stage; other members refer to it
   std::vector<Mixture> mixtures_ = mixtures_of(run_config_);  // of the model; all stages have the same experts
   const std::string config_text_;
   const RunSetup& setup_;

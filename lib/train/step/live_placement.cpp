@@ -121,7 +121,8 @@ void LivePlacement::move_units(std::span<const MixturePlacement> wanted) {
 void LivePlacement::rehearse() {
   std::vector<MixturePlacement> wanted;
   for (PlacedExperts* const experts : model_.placed_experts()) {
-    const auto placed = std::ranges::find(placed_, experts->id(), [](const ExpertKinds& each) { return each.mixture.id; });
+    const auto placed =
+        std::ranges::find(placed_, experts->id(), [](const ExpertKinds& each) { return each.mixture.id; });
     wanted.push_back({experts->id(), with_two_exchanged(experts->placement(), placed->kinds)});
   }
   move_units(wanted);

@@ -226,8 +226,7 @@ TEST_F(RoutingLogTest, MovesAreKeptWithTheirSteps) {
   EXPECT_EQ(ranks_in_csv(file_), (std::vector<std::string>{"001", "001", "001", "100"}));
   std::string csv;
   EXPECT_EQ(write_moves_csv(RoutingReader(file_), {}, [&](std::string_view text) { csv += text; }), 6);
-  EXPECT_EQ(csv,
-            "step,layer,expert,from,to\n20,1,1,0,1\n20,1,2,1,0\n25,1,1,1,0\n25,1,2,0,1\n30,1,0,0,1\n30,1,2,1,0\n");
+  EXPECT_EQ(csv, "step,layer,expert,from,to\n20,1,1,0,1\n20,1,2,1,0\n25,1,1,1,0\n25,1,2,0,1\n30,1,0,0,1\n30,1,2,1,0\n");
   EXPECT_EQ(write_moves_csv(RoutingReader(file_), {.layers = {{5, 20}}}, [](std::string_view) {}), 0);
   // A run that continues after step 25 had that placement, and one after step 20 the moves of that step.
   { RoutingLog log(file_, placed_layers({0, 0, 1}), 25); }
