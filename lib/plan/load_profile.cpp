@@ -77,7 +77,7 @@ LoadProfile logged_profile(std::filesystem::path file, const Config& config, con
   require_input(!log.steps().empty(), "{}: has no records yet", name);
   const RecordRange range = select_records(log);
   const RoutingHistory merged = merged_records(log, range);
-  LoadProfile profile{.description = fmt::format("{}, {} to step {}", name,
+  LoadProfile profile{.description = fmt::format("{}, {} up to step {}", name,
                                                  count_text(static_cast<std::int64_t>(range.size()), "record"),
                                                  log.steps()[range.end - 1]),
                       .loads = {}};

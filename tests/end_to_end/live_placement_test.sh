@@ -24,7 +24,7 @@ says err 'moves and --select-layers apply only to lyceum routing dump'
 
 # The plan takes the load of the run.
 expect 0 "$lyceum" plan "${moving[@]:1}" --load "$work/whole" --cluster "$source/configs/clusters/cpu-2-cores.ini"
-says out '^load of experts: .*routing.h5, [0-9]+ records?, to step 12'
+says out '^load of experts: .*routing.h5, [0-9]+ records? up to step 12'
 says out '^contiguous, moved .* as planned above'
 expect 3 "$lyceum" plan "${moving[@]:1}" --moe.experts=6 --load "$work/whole/routing.h5"
 says err 'has [0-9]+ experts, this model has 6: use a log of this model'

@@ -120,7 +120,7 @@ TEST(LoadProfile, OfALogHasTheTokensOfItsNewestQuarter) {
   for (std::size_t e = 0; e < 64; ++e) {
     EXPECT_EQ(profile.loads.back().tokens[e], 2.0 * static_cast<double>(e + 1) - 1);
   }
-  EXPECT_THAT(profile.description, HasSubstr("1 record, to step 4"));
+  EXPECT_THAT(profile.description, HasSubstr("1 record up to step 4"));
 }
 
 TEST(LoadProfile, RefusesALogOfAnotherModel) {
