@@ -1,6 +1,5 @@
 #include "plan/expert_flops.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "model/counts.h"
@@ -47,8 +46,9 @@ double routed_share(const Config& config, const Mixture& mixture, const MeshRank
   for (const std::int64_t width : mixture.widths) all += number(width);
   if (load) {
     for (int rank = 0; rank < load->ranks.ranks(); ++rank) {
-      own = std::max(own, width_on_rank(mixture, mesh_rank, load->ranks, rank, load));
+      own += width_on_rank(mixture, mesh_rank, load->ranks, rank, load) / load->ranks.ranks();
     }
+    own *= load->imbalance;
   } else {
     const Placement placement = place_experts(config, mixture, mesh_rank.size(Axis::expert), {});
     own = width_on_rank(mixture, mesh_rank, placement, mesh_rank.index.expert, nullptr);
@@ -75,17 +75,9 @@ ExpertFlops expert_flops(const Config& config, const MeshRank& mesh_rank, std::i
           .around = (block_flops(config, layer) - shared - routed) * share};
 }
 
-ExpertRowCounts expert_rows(const Config& config, const MeshRank& mesh_rank, const Mixture& mixture,
-                            const LayerLoad& load) {
-  const double each = tokens_of_expert(config, mixture, mesh_rank);
-  ExpertRowCounts rows;
-  for (int rank = 0; rank < load.ranks.ranks(); ++rank) {
-    double own = 0;
-    for (const std::int32_t e : load.ranks.experts_of(rank)) own += each * load.share[static_cast<std::size_t>(e)];
-    rows.fullest = std::max(rows.fullest, own);
-    rows.mean += own / load.ranks.ranks();
-  }
-  return rows;
+double most_expert_rows(const Config& config, const MeshRank& mesh_rank, const Mixture& mixture,
+                        const LayerLoad& load) {
+  return tokens_of_expert(config, mixture, mesh_rank) * load.fullest;
 }
 
 }  // namespace lyceum

@@ -29,12 +29,8 @@ double tensor_share(const Config& config, const MeshRank& mesh_rank);
 /// is even. Zero for a dense block.
 ExpertFlops expert_flops(const Config& config, const MeshRank& mesh_rank, std::int64_t layer, const LayerLoad* load);
 
-/// Returns the number of rows (token, expert) that the fullest rank of an expert group computes in a layer for one
-/// micro-batch, and the mean of all ranks.
-struct ExpertRowCounts {
-  double fullest = 0, mean = 0;
-};
-ExpertRowCounts expert_rows(const Config& config, const MeshRank& mesh_rank, const Mixture& mixture,
-                            const LayerLoad& load);
+/// Returns the number of rows (token, expert) that the rank of an expert group with most of them computes in a layer
+/// for one micro-batch.
+double most_expert_rows(const Config& config, const MeshRank& mesh_rank, const Mixture& mixture, const LayerLoad& load);
 
 }  // namespace lyceum

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/range.h"
 #include "io/text/table.h"
+#include "model/ffn/experts.h"
 #include "model/routing/mixture.h"
+#include "plan/text.h"
 
 namespace lyceum {
 
@@ -21,14 +24,40 @@ bool is_possible(const Config& config, PlacementKind placement) {
   });
 }
 
-/// Returns the rows of the layer whose fullest rank has most.
-ExpertRowCounts most_rows(const Config& config, const MeshRank& mesh_rank, const PlacedLoad& load) {
-  ExpertRowCounts most;
+/// Returns the most rows of a rank in any layer.
+double most_rows(const Config& config, const MeshRank& mesh_rank, const PlacedLoad& load) {
+  double most = 0;
   for (const LayerLoad& layer : load.layers()) {
-    const ExpertRowCounts rows = expert_rows(config, mesh_rank, mixture_of(config, layer.id), layer);
-    if (rows.fullest > most.fullest) most = rows;
+    most = std::max(most, most_expert_rows(config, mesh_rank, mixture_of(config, layer.id), layer));
   }
   return most;
+}
+
+/// Returns the number of layers with experts on the rank of the pipeline that has most of them.
+std::int64_t most_layers_with_experts(const MeshPlan& plan) {
+  std::int64_t most = 0;
+  for (const RankPlan& rank : plan.ranks) {
+    std::int64_t layers = 0;
+    for (const Range& stage : rank.stages) {
+      const std::int64_t end = parts_of(plan.config, stage).output ? all_blocks(plan.config) : stage.end();
+      for (std::int64_t layer = stage.first; layer < end; ++layer) {
+        layers += routed_experts(plan.config, layer).has_value() ? 1 : 0;
+      }
+    }
+    most = std::max(most, layers);
+  }
+  return most;
+}
+
+/// Returns LoadVariant::replica_bytes for one spare slot per rank and layer.
+double spare_slot_bytes(const MeshPlan& plan) {
+  const Config& config = plan.config;
+  std::int64_t widest = 0;
+  for (const Mixture& mixture : mixtures_of(config)) {
+    if (mixture.placed()) widest = std::max(widest, std::ranges::max(mixture.widths));
+  }
+  const std::int64_t elements = expert_column(config) * part_of(widest, 0, config.parallel.expert_tensor).count;
+  return number(elements * (most_layers_with_experts(plan) * element_bytes(config) + accumulator_bytes));
 }
 
 /// Completes a variant of `plan`. `load`: null for an even load.
@@ -37,12 +66,16 @@ LoadVariant evaluated(LoadVariant variant, const MeshPlan& plan, const std::opti
   Config config = plan.config;
   config.parallel.placement = variant.placement;
   config.parallel.replace_every = variant.moved ? std::max<std::int64_t>(config.parallel.replace_every, 1) : 0;
-  const PlacedLoad placed(config, load ? std::span<const ExpertLoad>(load->loads) : std::span<const ExpertLoad>());
+  LoadProfile own = load ? *load : LoadProfile{.description = {}, .loads = {}};
+  own.replicas = variant.replicas;
+  const PlacedLoad placed(config, own.loads, own.replicas);
   variant.imbalance = placed.imbalance();
-  variant.rows = most_rows(config, MeshRank::of(config.parallel, plan.world, 0), placed);
+  variant.most_rows = most_rows(config, MeshRank::of(config.parallel, plan.world, 0), placed);
+  variant.replica_bytes = variant.replicas * spare_slot_bytes(plan);
   if (variant.planned && plan.time) variant.step_seconds = plan.time->total();
   if (cluster && !variant.step_seconds) {
-    variant.step_seconds = plan_mesh(config, plan.world, cluster, {.cache = &cache}, load).time->total();
+    variant.step_seconds =
+        plan_mesh(config, plan.world, cluster, {.cache = &cache}, load ? &own : nullptr).time->total();
   }
   return variant;
 }
@@ -51,7 +84,9 @@ LoadVariant evaluated(LoadVariant variant, const MeshPlan& plan, const std::opti
 
 std::string LoadVariant::text() const {
   if (even) return "even load";
-  return name_of(placement) + (moved ? ", moved" : "");
+  std::string text = name_of(placement) + (moved ? ", moved" : "");
+  if (replicas > 0) text += ", " + count_text(replicas, "replica");
+  return text;
 }
 
 LoadComparison compare_loads(const MeshPlan& plan, const std::optional<Cluster>& cluster, const LoadProfile& load) {
@@ -73,6 +108,10 @@ LoadComparison compare_loads(const MeshPlan& plan, const std::optional<Cluster>&
   if (optim.train_only.empty() && optim.lora_rank == 0) {
     comparison.variants.push_back(
         evaluated({.placement = parallel.placement, .moved = true, .planned = moves}, plan, cluster, &load, own));
+    for (const int replicas : {1, 2}) {
+      comparison.variants.push_back(evaluated({.placement = parallel.placement, .moved = moves, .replicas = replicas},
+                                              plan, cluster, &load, own));
+    }
   }
   return comparison;
 }
@@ -86,14 +125,14 @@ std::string load_report(const LoadComparison& comparison) {
   double most = 0;
   for (const LoadVariant& variant : variants) most = std::max(most, variant.step_seconds.value_or(0));
   const bool milli = most < 1;
-  std::vector<std::string> headings{"", ">busiest / mean", ">worst layer", ">most rows"};
+  std::vector<std::string> headings{"", ">busiest / mean", ">worst layer", ">most rows", ">replicas"};
   if (timed) headings.insert(headings.end(), {milli ? ">step ms" : ">step s", ">against even"});
   headings.emplace_back("");
   Table table(headings);
   for (const LoadVariant& variant : variants) {
-    std::vector<std::string> row{variant.text(), fmt::format("{:.3f}", variant.imbalance.mean),
-                                 fmt::format("{:.3f}", variant.imbalance.worst),
-                                 fmt::format("{:.0f}", std::ceil(variant.rows.fullest - 1e-6))};
+    std::vector<std::string> row{
+        variant.text(), fmt::format("{:.3f}", variant.imbalance.mean), fmt::format("{:.3f}", variant.imbalance.worst),
+        fmt::format("{:.0f}", std::ceil(variant.most_rows - 1e-6)), bytes_text(variant.replica_bytes)};
     if (timed) {
       const double seconds = *variant.step_seconds, even = *variants.front().step_seconds;
       row.push_back(fmt::format("{:.2f}", milli ? 1e3 * seconds : seconds));
@@ -104,7 +143,9 @@ std::string load_report(const LoadComparison& comparison) {
   }
   return fmt::format(
       "\nload of experts: {}\n{}busiest / mean: FLOPs of the busiest of {} expert ranks over their mean, mean of the "
-      "layers; most rows: of a rank's experts in a layer, for one micro-batch\nthe memory above is for an even load: "
+      "layers; most rows: of a rank's experts in a layer, for one micro-batch; "
+      "replicas: memory of the spare slots of a rank; the transfer of their weights takes additional time\nthe memory "
+      "above is for an even load: "
       "the activations of experts grow with their rows\n",
       comparison.description, table.text(), comparison.expert_ranks);
 }

@@ -14,12 +14,14 @@ struct LoadVariant {
   bool even = false;                                    // with an even load, else with that of the profile
   PlacementKind placement = PlacementKind::contiguous;  // parallel.placement
   bool moved = false;                                   // parallel.replace_every moves experts from there
+  int replicas = 0;                                     // of hot experts per rank, see LoadProfile::replicas
   bool planned = false;                                 // the variant that the other figures of the plan are for
   RankImbalance imbalance{};                            // of FLOPs
-  ExpertRowCounts rows{};                               // in the layer whose fullest rank has most
-  std::optional<double> step_seconds{};                 // with a cluster
+  double most_rows = 0;                                 // most_expert_rows() of the layer that has most
+  double replica_bytes = 0;              // weights and gradients of the spare slots of a rank, which all layers share
+  std::optional<double> step_seconds{};  // with a cluster; without the transfer of weights of replicas
 
-  /// Returns a short description: "even load", "contiguous", "contiguous, moved".
+  /// Returns a short description: "even load", "contiguous, moved", "cost, 2 replicas".
   std::string text() const;
 };
 
@@ -32,8 +34,9 @@ struct LoadComparison {
 
 /// Compares placements of the experts of `plan`, which must have been made with `load` and `cluster`: an even load as
 /// configured; the load with each parallel.placement that the widths of the experts permit, where `cost` is by this
-/// load, as in a resumed run; the load after experts have moved (parallel.replace_every) from the configured placement.
-/// Moves are left out if experts are trained in part only.
+/// load, as in a resumed run; the load after experts have moved (parallel.replace_every) from the configured placement;
+/// the configured placement with 1 and 2 replicas per rank. Moves and replicas are left out if experts are trained in
+/// part only.
 LoadComparison compare_loads(const MeshPlan& plan, const std::optional<Cluster>& cluster, const LoadProfile& load);
 
 /// Returns a table of the comparison.
