@@ -18,7 +18,9 @@ struct LoadVariant {
   bool planned = false;                                 // the variant that the other figures of the plan are for
   RankImbalance imbalance{};                            // of FLOPs
   double most_rows = 0;                                 // most_expert_rows() of the layer that has most
-  double replica_bytes = 0;              // weights and gradients of the spare slots of a rank, which all layers share
+  /// Memory of the spare slots of the rank with most layers: each slot has the size of the widest expert, with weights
+  /// for every layer, and gradients for one layer at a time.
+  double replica_bytes = 0;
   std::optional<double> step_seconds{};  // with a cluster; without the transfer of weights of replicas
 
   /// Returns a short description: "even load", "contiguous, moved", "cost, 2 replicas".

@@ -261,8 +261,10 @@ TEST(PlannedLoad, ComparesPlacements) {
   EXPECT_LE(two.imbalance.mean, one.imbalance.mean);
   EXPECT_LT(two.imbalance.mean, 1.06);
   EXPECT_LT(*one.step_seconds, *moved.step_seconds);
-  // Three matrices of weights in bf16 and of gradients in f32.
-  EXPECT_EQ(two.replica_bytes, 2 * (2 + 4) * 3.0 * static_cast<double>(config.model.hidden * config.moe.expert_hidden));
+  // Three matrices: weights in bf16 for each layer, gradients in f32 for one.
+  const std::int64_t layers = config.model.layers - config.model.first_dense_layers;
+  EXPECT_EQ(two.replica_bytes,
+            static_cast<double>(2 * (2 * layers + 4) * 3 * config.model.hidden * config.moe.expert_hidden));
   EXPECT_TRUE(moved.planned);
   EXPECT_EQ(*moved.step_seconds, plan.time->total());
   EXPECT_EQ(std::ranges::count(comparison.variants, true, &LoadVariant::planned), 1);
