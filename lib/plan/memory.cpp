@@ -8,6 +8,7 @@
 #include "model/routing/routing_sums.h"
 #include "model/sublayer_spec.h"
 #include "model/working_type.h"
+#include "optim/expert_mover.h"
 #include "optim/step_end.h"
 #include "optim/step_numbers.h"
 #include "optim/update_rule.h"
@@ -105,6 +106,18 @@ double update_buffers(const Config& config, const MeshRank& mesh_rank, std::span
   return number(StepNumbers::bytes(LossTable(config), counts.layers) +
                 update_table_bytes(counts.shares, spans, slices) + StepEnd::table_bytes(counts) +
                 (config.optim.qk_clip > 0 ? QkClip::bytes(config, mesh_rank.shape.tensor) : 0));
+}
+
+double move_bytes(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units) {
+  if (config.parallel.replace_every == 0) return 0;
+  std::int64_t most = 0;  // bytes of a master that may leave the rank
+  for (const PlannedUnit& unit : units) {
+    const bool experts =
+        unit.group == ParameterUnit::Group::expert || unit.group == ParameterUnit::Group::expert_replicated;
+    if (experts && unit.trained())
+      most = std::max(most, updated_range(unit, mesh_rank, config.parallel.zero).count * accumulator_bytes);
+  }
+  return 2 * number(std::min(most, expert_round_bytes));
 }
 
 std::map<int, LayerBytes> shared_layers(const Config& config, const MeshRank& mesh_rank,

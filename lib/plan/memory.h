@@ -52,6 +52,8 @@ double cache_bytes(const Config& config);
 /// Returns the bytes that the end of a step holds permanently: tables of the memory that it sums and updates, and the
 /// numbers that it reports. Does not include Muon's tables, see plan_muon().
 double update_buffers(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units);
+/// Returns the bytes of the buffers in which experts move to other ranks, see ExpertMover; 0 if they do not move.
+double move_bytes(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units);
 /// Returns the bytes of each layer's values and gradients, by ParameterUnit::layer(), as simulate_zero() needs them.
 /// Only units that several ranks hold copies of count, since ZeRO shards only these; other layers have 0.
 std::map<int, LayerBytes> shared_layers(const Config& config, const MeshRank& mesh_rank,

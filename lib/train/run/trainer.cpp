@@ -117,7 +117,7 @@ void Trainer::start() {
   const std::int64_t stage_steps = last_step_of(run_config_, stage_) - first_step_of(run_config_, stage_) + 1;
   report_.introduce(options_.lock, data(), stage_steps, peak_, *gemms_);
   report_.stages(run_config_);
-  std::vector<MixturePlacement> placement = first_placement();
+  auto [placement, recorded] = first_placement();
   state_ = starting_point_->start({.zero = zero_, .optimizer = optimizer_, .gemms = *gemms_});
   state_.placement = std::move(placement);
   state_.stage = stage_count(run_config_) > 1 ? stage_ : 0;
@@ -127,7 +127,7 @@ void Trainer::start() {
   if (starting_point_->is_checkpoint()) saved_step_ = state_.step;
   starting_point_->complete_interrupted_save();
   starting_point_.reset();
-  report_.placement(state_);
+  report_.placement(state_, recorded);
   trace_.introduce(state_.step);
   open_logs();
   if (state_.step < config_.run.steps) {

@@ -71,7 +71,7 @@ class Trainer {
   void update_state(const StepResult& result);
   void validate();
   void report_entropy();
-  std::vector<MixturePlacement> first_placement();
+  std::pair<std::vector<MixturePlacement>, bool> first_placement();
   void replace_experts();
   std::optional<RankImbalance> imbalance_of_ranks(const StepResult& result) const;
   void agree_on_gemms();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "kernels/digest.h"
 #include "model/placed_experts.h"
 #include "parallel/expert/rebalance.h"
 #include "train/step/audit.h"
@@ -39,7 +40,18 @@ LivePlacement::LivePlacement(const Config& config, const RunSetup& setup, Staged
       zero_(zero),
       optimizer_(optimizer),
       mover_(setup.mesh, setup.stream),
-      placed_(expert_kinds(config)) {}
+      placed_(expert_kinds(config)) {
+  const bool movable = std::ranges::any_of(placed_, [&](const ExpertKinds& each) {
+    const Placement placement = place_experts(config, each.mixture, setup.mesh.expert.size(), {});
+    return !(with_two_exchanged(placement, each.kinds) == placement);
+  });
+  require_usage(
+      movable,
+      "parallel.replace_every = {} with parallel.placement = {}: no two experts that may change places (equal "
+      "width and update rules, and one group of moe.group_limit) are on different ranks: set "
+      "parallel.replace_every = 0, or another placement",
+      config.parallel.replace_every, name_of(config.parallel.placement));
+}
 
 bool LivePlacement::fits(std::span<const MixturePlacement> recorded,
                          std::span<const MixturePlacement> configured) const {
@@ -60,7 +72,8 @@ void LivePlacement::begin_at(std::span<const MixturePlacement> placement) {
   optimizer_.slices_renamed();
 }
 
-std::optional<std::vector<MixturePlacement>> LivePlacement::better(std::span<const MixturePlacement> present,
+/// Returns better() without asking other ranks.
+std::optional<std::vector<MixturePlacement>> LivePlacement::decide(std::span<const MixturePlacement> present,
                                                                    std::span<const ExpertLoad> load) const {
   std::vector<MixturePlacement> all(present.begin(), present.end());
   bool moves = false;
@@ -73,6 +86,30 @@ std::optional<std::vector<MixturePlacement>> LivePlacement::better(std::span<con
     moves = true;
   }
   return moves ? std::optional(std::move(all)) : std::nullopt;
+}
+
+/// Throws an Error on all ranks if they differ in these placements.
+void LivePlacement::require_agreement(std::span<const MixturePlacement> present,
+                                      std::span<const MixturePlacement> wanted) const {
+  std::uint64_t digest = 0;
+  for (const std::span<const MixturePlacement> placement : {present, wanted}) {
+    for (const MixturePlacement& layer : placement) {
+      const std::vector<std::int32_t>& order = layer.ranks.order;
+      digest = 31 * digest + digest_of_bytes(order.data(), order.size() * sizeof(order[0]));
+    }
+    digest = 31 * digest + placement.size();
+  }
+  const auto own = static_cast<std::int64_t>(digest >> 1);
+  std::array<std::int64_t, 2> most{own, -own};
+  setup_.mesh.world.all_reduce(std::span(most), Reduction::max);
+  require(most[0] == -most[1], "ranks would move different experts: possible memory fault; {}", advice_on_fresh_faults);
+}
+
+std::optional<std::vector<MixturePlacement>> LivePlacement::better(std::span<const MixturePlacement> present,
+                                                                   std::span<const ExpertLoad> load) const {
+  std::optional<std::vector<MixturePlacement>> wanted = decide(present, load);
+  require_agreement(present, wanted ? std::span<const MixturePlacement>(*wanted) : std::span<const MixturePlacement>());
+  return wanted;
 }
 
 double LivePlacement::imbalance(std::span<const MixturePlacement> placement, std::span<const ExpertLoad> load) const {
@@ -125,6 +162,7 @@ void LivePlacement::rehearse() {
         std::ranges::find(placed_, experts->id(), [](const ExpertKinds& each) { return each.mixture.id; });
     wanted.push_back({experts->id(), with_two_exchanged(experts->placement(), placed->kinds)});
   }
+  require_agreement({}, {});
   move_units(wanted);
 }
 
