@@ -24,6 +24,19 @@ namespace {
 /// True if several ranks hold copies of the unit, so that ZeRO can shard it.
 bool shared(const MeshRank& mesh_rank, const PlannedUnit& unit) { return mesh_rank.size(copies_axis(unit.group)) > 1; }
 
+/// Returns the bytes of the unit's values that this rank writes to checkpoints: weights in f32, and the state that
+/// rules and averages have beside them.
+double saved_bytes(const Config& config, const MeshRank& mesh_rank, const PlannedUnit& unit) {
+  double bytes =
+      number(accumulator_bytes) * number(shared(mesh_rank, unit) ? owned_elements(unit, mesh_rank) : unit.size);
+  if (!unit.trained()) return bytes;
+  for (const auto& [range, rule] : rule_ranges(unit.updates, updated_range(unit, mesh_rank, 1))) {
+    bytes +=
+        number((state_bytes(rule, config.optim, DType::f32) + average_bytes(config.optim, DType::f32)) * range.count);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units,
@@ -45,6 +58,7 @@ RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::sp
     const double element = number(value_bytes(config, unit));
     const bool sharded = cut && zero >= 3 && unit.role != ParameterUnit::Role::buffer;
     memory.weights += element * (sharded ? own : whole);
+    memory.saved += saved_bytes(config, mesh_rank, unit);
     if (!unit.trained()) continue;
     memory.gradients += sum * (cut && zero >= 2 ? own : whole);
     const Range updated = updated_range(unit, mesh_rank, zero);

@@ -15,6 +15,12 @@ namespace lyceum {
 /// Bytes of one rank by MemoryKind; each is the maximum of that kind during a step.
 struct RankMemory {
   double weights = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0;
+  /// Bytes of host memory that the rank's process takes in addition, see process_bytes(); 0 if the memory is that of a
+  /// GPU.
+  double process = 0;
+  /// Bytes of the values that the rank writes to checkpoints: its share of weights, optimizer state and averages, which
+  /// the copies of a unit divide between them with every stage of ZeRO.
+  double saved = 0;
   /// Bytes of weights and gradients that ZeRO holds only temporarily, in excess of those that it holds when activations
   /// are at their maximum.
   double passing = 0;
@@ -27,14 +33,16 @@ struct RankMemory {
   };
   std::optional<Update> update = {};  // none if an update needs no memory beyond that of the rank
 
-  /// Returns the maximum of the sum of all kinds. Temporary weights and gradients are not at their maximum at the same
-  /// time as activations, so the smaller of `passing` and the activations of passes is not counted.
+  /// Returns the maximum of the sum of all kinds, without `process`. Temporary weights and gradients are not at their
+  /// maximum at the same time as activations, so the smaller of `passing` and the activations of passes is not counted.
   double total() const {
     const double passes = update ? update->pass_activations : activations;
     const double most = passes - std::min(passing, passes);
     return weights + gradients + optimizer + buffers +
            (update ? std::max(most, update->activations - update->freed) : most);
   }
+  /// Returns the maximum of the memory that the rank takes from its machine.
+  double resident() const { return total() + process; }
 };
 
 /// Returns the memory of a rank's weights, gradients and optimizer state according to parallel.zero, with `passing` and
