@@ -11,8 +11,6 @@ namespace lyceum {
 struct LoadProfile {
   std::string description;        // for the report: the file and its steps, or the formula
   std::vector<ExpertLoad> loads;  // of mixtures whose experts are divided among ranks; others have an even load
-  /// Spare slots per expert rank for replicas of hot experts, chosen by plan_replicas() for this load.
-  int replicas = 0;
 };
 
 /// Reads the load of the experts of a resolved configuration from `text`, the value of --load:

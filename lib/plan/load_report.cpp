@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
-#include "core/range.h"
 #include "io/text/table.h"
-#include "model/ffn/experts.h"
 #include "model/routing/mixture.h"
-#include "plan/text.h"
 
 namespace lyceum {
 
@@ -33,49 +31,18 @@ double most_rows(const Config& config, const MeshRank& mesh_rank, const PlacedLo
   return most;
 }
 
-/// Returns the number of layers with experts on the rank of the pipeline that has most of them.
-std::int64_t most_layers_with_experts(const MeshPlan& plan) {
-  std::int64_t most = 0;
-  for (const RankPlan& rank : plan.ranks) {
-    std::int64_t layers = 0;
-    for (const Range& stage : rank.stages) {
-      const std::int64_t end = parts_of(plan.config, stage).output ? all_blocks(plan.config) : stage.end();
-      for (std::int64_t layer = stage.first; layer < end; ++layer) {
-        layers += routed_experts(plan.config, layer).has_value() ? 1 : 0;
-      }
-    }
-    most = std::max(most, layers);
-  }
-  return most;
-}
-
-/// Returns LoadVariant::replica_bytes for one spare slot per rank and layer.
-double spare_slot_bytes(const MeshPlan& plan) {
-  const Config& config = plan.config;
-  std::int64_t widest = 0;
-  for (const Mixture& mixture : mixtures_of(config)) {
-    if (mixture.placed()) widest = std::max(widest, std::ranges::max(mixture.widths));
-  }
-  const std::int64_t elements = expert_column(config) * part_of(widest, 0, config.parallel.expert_tensor).count;
-  return number(elements * (most_layers_with_experts(plan) * element_bytes(config) + accumulator_bytes));
-}
-
 /// Completes a variant of `plan`. `load`: null for an even load.
 LoadVariant evaluated(LoadVariant variant, const MeshPlan& plan, const std::optional<Cluster>& cluster,
                       const LoadProfile* load, MeshPlanCache& cache) {
   Config config = plan.config;
   config.parallel.placement = variant.placement;
   config.parallel.replace_every = variant.moved ? std::max<std::int64_t>(config.parallel.replace_every, 1) : 0;
-  LoadProfile own = load ? *load : LoadProfile{.description = {}, .loads = {}};
-  own.replicas = variant.replicas;
-  const PlacedLoad placed(config, own.loads, own.replicas);
+  const PlacedLoad placed(config, load ? std::span<const ExpertLoad>(load->loads) : std::span<const ExpertLoad>());
   variant.imbalance = placed.imbalance();
   variant.most_rows = most_rows(config, MeshRank::of(config.parallel, plan.world, 0), placed);
-  variant.replica_bytes = variant.replicas * spare_slot_bytes(plan);
   if (variant.planned && plan.time) variant.step_seconds = plan.time->total();
   if (cluster && !variant.step_seconds) {
-    variant.step_seconds =
-        plan_mesh(config, plan.world, cluster, {.cache = &cache}, load ? &own : nullptr).time->total();
+    variant.step_seconds = plan_mesh(config, plan.world, cluster, {.cache = &cache}, load).time->total();
   }
   return variant;
 }
@@ -84,9 +51,7 @@ LoadVariant evaluated(LoadVariant variant, const MeshPlan& plan, const std::opti
 
 std::string LoadVariant::text() const {
   if (even) return "even load";
-  std::string text = name_of(placement) + (moved ? ", moved" : "");
-  if (replicas > 0) text += ", " + count_text(replicas, "replica");
-  return text;
+  return name_of(placement) + (moved ? ", moved" : "");
 }
 
 LoadComparison compare_loads(const MeshPlan& plan, const std::optional<Cluster>& cluster, const LoadProfile& load) {
@@ -108,10 +73,6 @@ LoadComparison compare_loads(const MeshPlan& plan, const std::optional<Cluster>&
   if (optim.train_only.empty() && optim.lora_rank == 0) {
     comparison.variants.push_back(
         evaluated({.placement = parallel.placement, .moved = true, .planned = moves}, plan, cluster, &load, own));
-    for (const int replicas : {1, 2}) {
-      comparison.variants.push_back(evaluated({.placement = parallel.placement, .moved = moves, .replicas = replicas},
-                                              plan, cluster, &load, own));
-    }
   }
   return comparison;
 }
@@ -125,14 +86,14 @@ std::string load_report(const LoadComparison& comparison) {
   double most = 0;
   for (const LoadVariant& variant : variants) most = std::max(most, variant.step_seconds.value_or(0));
   const bool milli = most < 1;
-  std::vector<std::string> headings{"", ">busiest / mean", ">worst layer", ">most rows", ">replicas"};
+  std::vector<std::string> headings{"", ">busiest / mean", ">worst layer", ">most rows"};
   if (timed) headings.insert(headings.end(), {milli ? ">step ms" : ">step s", ">against even"});
   headings.emplace_back("");
   Table table(headings);
   for (const LoadVariant& variant : variants) {
-    std::vector<std::string> row{
-        variant.text(), fmt::format("{:.3f}", variant.imbalance.mean), fmt::format("{:.3f}", variant.imbalance.worst),
-        fmt::format("{:.0f}", std::ceil(variant.most_rows - 1e-6)), bytes_text(variant.replica_bytes)};
+    std::vector<std::string> row{variant.text(), fmt::format("{:.3f}", variant.imbalance.mean),
+                                 fmt::format("{:.3f}", variant.imbalance.worst),
+                                 fmt::format("{:.0f}", std::ceil(variant.most_rows - 1e-6))};
     if (timed) {
       const double seconds = *variant.step_seconds, even = *variants.front().step_seconds;
       row.push_back(fmt::format("{:.2f}", milli ? 1e3 * seconds : seconds));
@@ -143,9 +104,7 @@ std::string load_report(const LoadComparison& comparison) {
   }
   return fmt::format(
       "\nload of experts: {}\n{}busiest / mean: FLOPs of the busiest of {} expert ranks over their mean, mean of the "
-      "layers; most rows: of a rank's experts in a layer, for one micro-batch; "
-      "replicas: memory of the spare slots of a rank; the transfer of their weights takes additional time\nthe memory "
-      "above is for an even load: "
+      "layers; most rows: of a rank's experts in a layer, for one micro-batch\nthe memory above is for an even load: "
       "the activations of experts grow with their rows\n",
       comparison.description, table.text(), comparison.expert_ranks);
 }

@@ -14,16 +14,12 @@ struct LoadVariant {
   bool even = false;                                    // with an even load, else with that of the profile
   PlacementKind placement = PlacementKind::contiguous;  // parallel.placement
   bool moved = false;                                   // parallel.replace_every moves experts from there
-  int replicas = 0;                                     // of hot experts per rank, see LoadProfile::replicas
   bool planned = false;                                 // the variant that the other figures of the plan are for
   RankImbalance imbalance{};                            // of FLOPs
   double most_rows = 0;                                 // most_expert_rows() of the layer that has most
-  /// Memory of the spare slots of the rank with most layers: each slot has the size of the widest expert, with weights
-  /// for every layer, and gradients for one layer at a time.
-  double replica_bytes = 0;
-  std::optional<double> step_seconds{};  // with a cluster; without the transfer of weights of replicas
+  std::optional<double> step_seconds{};                 // with a cluster
 
-  /// Returns a short description: "even load", "contiguous, moved", "cost, 2 replicas".
+  /// Returns a short description: "even load", "contiguous, moved".
   std::string text() const;
 };
 

@@ -176,7 +176,7 @@ MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>
   MeshPlanCache& cache = limits.cache ? *limits.cache : own;
   PlanInput input = plan_input(config, world, limits.microbatches, &cache.cuts);
   std::optional<PlacedLoad> placed;
-  if (load) input.load = &placed.emplace(config, load->loads, load->replicas);
+  if (load) input.load = &placed.emplace(config, load->loads);
   MeshPlan plan{.config = config, .world = world, .ranks = {}, .costs = {}, .timeline = {}, .time = {}};
   plan.costs.stages.resize(input.blocks.size());
   std::vector<RankWork> rows;

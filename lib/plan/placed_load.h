@@ -23,7 +23,7 @@ struct LayerLoad {
   Placement ranks;            // experts → ranks of the expert group
   std::vector<double> share;  // [choices]: tokens of a choice over the mean of all choices
   double imbalance = 1;       // FLOPs of the busiest rank over the mean of all ranks
-  double fullest = 0;         // sum of the shares of the experts of the rank that has most; replicas take their part
+  double fullest = 0;         // sum of the shares of the experts of the rank that has most
   RowGrowth rows;
 };
 
@@ -32,8 +32,8 @@ class PlacedLoad {
  public:
   /// Places the experts of a resolved configuration: by parallel.placement, with `loads` as the measured load, and, if
   /// parallel.replace_every is set, moved from there as a run moves them by this load. Mixtures that are not in `loads`
-  /// have an even load. `replicas`: as in LoadProfile; they take a part of the rows of hot experts.
-  PlacedLoad(const Config& config, std::span<const ExpertLoad> loads, int replicas = 0);
+  /// have an even load.
+  PlacedLoad(const Config& config, std::span<const ExpertLoad> loads);
 
   /// Returns the load of a layer; null if its experts are not divided among ranks.
   const LayerLoad* of_layer(std::int64_t layer) const;
