@@ -27,6 +27,7 @@
 #include "io/routing/csv.h"
 #include "io/routing/difficult.h"
 #include "io/routing/merge.h"
+#include "io/routing/moves.h"
 #include "io/routing/stats.h"
 #include "io/routing/text.h"
 #include "io/routing/token_log.h"
@@ -81,10 +82,14 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RoutingReader& l
     facts.emplace_back("Mean width of the chosen experts",
                        fmt::format("{} (of all: {})", real_text(width.mean(), ".1f"), real_text(width.even(), ".1f")));
   }
-  if (!log.moves().empty()) {
-    facts.emplace_back("Moves of experts between ranks",
-                       fmt::format("{}, the last after step {}", grouped_number(std::ssize(log.moves())),
-                                   grouped_number(log.moves().back().step)));
+  if (const KnownMoves moves = known_moves(log); moves.end > 0) {
+    std::string text = grouped_number(static_cast<std::int64_t>(moves.count()));
+    if (moves.count() > 0) {
+      const ExpertMove last = log.read_moves({moves.end - 1, moves.end}).front();
+      text += fmt::format(", the last after step {}", grouped_number(last.step));
+    }
+    if (moves.first > 0) text += "; earlier ones are unknown";
+    facts.emplace_back("Moves of experts between ranks", text);
   }
   facts.emplace_back("Routing records",
                      fmt::format("{}; counts are summed over the last {}", log.steps().size(), range.size()));
@@ -221,7 +226,15 @@ void dump(const RoutingRequest& request) {
   const CsvSelection selection{.every = request.every, .layers = request.selected_layers};
   const RoutingReader log(request.file);
   const auto write_csv = [&](const std::function<void(std::string_view)>& write) {
-    if (request.moves) return count_text(write_moves_csv(log, selection, write), "move");
+    if (request.moves) {
+      const MovesCsvSize size = write_moves_csv(log, selection, write);
+      if (size.unknown > 0) {
+        std::cerr << fmt::format(
+            "note: {}: {} left out, since a version that does not record moves has continued the file\n",
+            request.file.string(), count_text(size.unknown, "older move"));
+      }
+      return count_text(size.moves, "move");
+    }
     const CsvSize size = write_routing_csv(log, selection, write);
     return fmt::format("{} of {}", count_text(size.records, "record"), count_text(size.routers, "layer"));
   };

@@ -1,5 +1,6 @@
 #include "optim/expert_kinds.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -10,6 +11,7 @@
 #include "model/routing/expert_placements.h"
 #include "model/sublayer_tensor.h"
 #include "optim/weight_rule.h"
+#include "parallel/expert/rebalance.h"
 
 namespace lyceum {
 
@@ -56,6 +58,13 @@ std::vector<ExpertKinds> expert_kinds(const Config& config) {
     all.push_back({mixture, kinds_of_experts(config, mixture, rules_of_experts(config, mixture, rules, tensors))});
   }
   return all;
+}
+
+bool can_move_experts(const Config& config, std::span<const ExpertKinds> experts, int ranks) {
+  return std::ranges::any_of(experts, [&](const ExpertKinds& each) {
+    const Placement placement = place_experts(config, each.mixture, ranks, {});
+    return !(with_two_exchanged(placement, each.kinds) == placement);
+  });
 }
 
 }  // namespace lyceum

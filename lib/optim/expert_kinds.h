@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "config/config.h"
@@ -17,5 +18,9 @@ struct ExpertKinds {
 
 /// Returns the mixtures of a resolved configuration whose experts are divided among ranks, in forward order.
 std::vector<ExpertKinds> expert_kinds(const Config& config);
+
+/// True if two experts of one kind are on different ranks of the configured placement on `ranks` ranks, so that experts
+/// can move (parallel.replace_every).
+bool can_move_experts(const Config& config, std::span<const ExpertKinds> experts, int ranks);
 
 }  // namespace lyceum

@@ -55,19 +55,41 @@ LoadProfile zipf_profile(const std::string& text, const std::vector<Mixture>& mi
     const std::vector<double> shares = zipf_shares(mixture.choices(), mixture.k, exponent);
     const Permutation order(popularity_seed, fmt::format("popularity/{}", mixture.id.layer), shares.size());
     ExpertLoad& load = profile.loads.emplace_back(ExpertLoad{.id = mixture.id, .tokens = shares});
-    for (std::size_t i = 0; i < shares.size(); ++i) load.tokens[order(i)] = shares[i];
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      load.tokens[order(i)] = shares[i] * static_cast<double>(shares.size());
+    }
   }
   return profile;
 }
 
-/// Returns the tokens of each expert of one router, without choices beyond capacity. `merged` has one record.
+/// Returns the tokens of each expert of one router, without choices beyond capacity, over the mean of all choices.
+/// Empty if no token was routed. `merged` has one record.
 std::vector<double> tokens_of(const RoutingHistory::Layer& merged) {
   std::vector<double> tokens(static_cast<std::size_t>(merged.experts));
+  double mean = 0;
   for (std::size_t i = 0; i < merged.counts.size(); ++i) {
     const std::int64_t dropped = merged.dropped.empty() ? 0 : merged.dropped[i];
     tokens[i % tokens.size()] += static_cast<double>(merged.counts[i] - dropped);
+    mean += static_cast<double>(merged.counts[i]) / static_cast<double>(merged.experts);
   }
+  if (!(mean > 0)) return {};
+  for (double& each : tokens) each /= mean;
   return tokens;
+}
+
+/// Throws a bad_input Error unless a router of the log `name` is that of the mixture.
+void require_router(const std::string& name, const RoutingHistory::Layer& router, const Mixture& mixture) {
+  const std::int64_t layer = router.id.layer;
+  require_input(router.experts == mixture.choices(),
+                "{}: layer {} has {} experts, this model has {}: use a log of this model", name, layer, router.experts,
+                mixture.choices());
+  require_input(router.top_k == mixture.k,
+                "{}: tokens choose {} experts in layer {}, in this model {} (moe.top_k): use a log of this model", name,
+                router.top_k, layer, mixture.k);
+  const auto [logged, own] = std::ranges::mismatch(router.expert_sizes, mixture.widths);
+  require_input(own == mixture.widths.end(),
+                "{}: expert {} of layer {} has width {}, in this model {} (moe.expert_sizes): use a log of this model",
+                name, own - mixture.widths.begin(), layer, *logged, *own);
 }
 
 LoadProfile logged_profile(std::filesystem::path file, const Config& config, const std::vector<Mixture>& mixtures) {
@@ -86,13 +108,10 @@ LoadProfile logged_profile(std::filesystem::path file, const Config& config, con
     const auto mixture = std::ranges::find(mixtures, layer.id, &Mixture::id);
     require_input(mixture != mixtures.end(), "{}: layer {} has experts, but not in this model: use a log of this model",
                   name, layer.id.layer);
-    require_input(layer.experts == mixture->choices(),
-                  "{}: layer {} has {} experts, this model has {}: use a log of this model", name, layer.id.layer,
-                  layer.experts, mixture->choices());
+    require_router(name, layer, *mixture);
     std::vector<double> tokens = tokens_of(layer);
-    require_input(std::ranges::any_of(tokens, [](double n) { return n > 0; }),
-                  "{}: no token was routed in layer {} in the records up to step {}", name, layer.id.layer,
-                  log.steps()[range.end - 1]);
+    require_input(!tokens.empty(), "{}: no token was routed in layer {} in the records up to step {}", name,
+                  layer.id.layer, log.steps()[range.end - 1]);
     profile.loads.push_back({.id = layer.id, .tokens = std::move(tokens)});
   }
   for (const Mixture& mixture : mixtures) {

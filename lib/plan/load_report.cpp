@@ -6,20 +6,23 @@
 #include <cmath>
 #include <span>
 
+#include "config/check.h"
 #include "io/text/table.h"
 #include "model/routing/mixture.h"
+#include "optim/expert_kinds.h"
 
 namespace lyceum {
 
 namespace {
 
-/// True if the experts of all layers can be placed in this way.
-bool is_possible(const Config& config, PlacementKind placement) {
-  if (placement != PlacementKind::pairs) return true;
-  return std::ranges::all_of(mixtures_of(config), [&](const Mixture& mixture) {
-    const auto weighted = std::span(mixture.widths).first(static_cast<std::size_t>(mixture.weighted()));
-    return !mixture.placed() || pairs_problem(weighted, config.parallel.expert).empty();
-  });
+/// True if a run of `plan` can be configured with this placement of its experts, and with these moves. With
+/// moe.group_limit, another placement would change the model, and some experts cannot move.
+bool is_possible(const MeshPlan& plan, PlacementKind placement, bool moved) {
+  Config config = plan.config;
+  config.parallel.placement = placement;
+  config.parallel.replace_every = moved ? std::max<std::int64_t>(config.parallel.replace_every, 1) : 0;
+  if (!contradictions(config, plan.world).empty()) return false;
+  return !moved || can_move_experts(config, expert_kinds(config), config.parallel.expert);
 }
 
 /// Returns the most rows of a rank in any layer.
@@ -63,14 +66,13 @@ LoadComparison compare_loads(const MeshPlan& plan, const std::optional<Cluster>&
   comparison.variants.push_back(
       evaluated({.even = true, .placement = parallel.placement}, plan, cluster, nullptr, own));
   for (const PlacementKind placement : {PlacementKind::contiguous, PlacementKind::pairs, PlacementKind::cost}) {
-    if (!is_possible(plan.config, placement)) continue;
-    MeshPlanCache other;
     const bool configured = placement == parallel.placement;
+    if (!configured && !is_possible(plan, placement, false)) continue;
+    MeshPlanCache other;
     comparison.variants.push_back(evaluated({.placement = placement, .planned = configured && !moves}, plan, cluster,
                                             &load, configured ? own : other));
   }
-  const OptimConfig& optim = plan.config.optim;
-  if (optim.train_only.empty() && optim.lora_rank == 0) {
+  if (moves || is_possible(plan, parallel.placement, true)) {
     comparison.variants.push_back(
         evaluated({.placement = parallel.placement, .moved = true, .planned = moves}, plan, cluster, &load, own));
   }

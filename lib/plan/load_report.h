@@ -31,10 +31,9 @@ struct LoadComparison {
 };
 
 /// Compares placements of the experts of `plan`, which must have been made with `load` and `cluster`: an even load as
-/// configured; the load with each parallel.placement that the widths of the experts permit, where `cost` is by this
-/// load, as in a resumed run; the load after experts have moved (parallel.replace_every) from the configured placement;
-/// the configured placement with 1 and 2 replicas per rank. Moves and replicas are left out if experts are trained in
-/// part only.
+/// configured; the load with each parallel.placement that a run may have, where `cost` is by this load, as in a resumed
+/// run; the load after experts have moved (parallel.replace_every) from the configured placement. Moves are left out if
+/// a run cannot make them.
 LoadComparison compare_loads(const MeshPlan& plan, const std::optional<Cluster>& cluster, const LoadProfile& load);
 
 /// Returns a table of the comparison.

@@ -175,8 +175,7 @@ MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>
   MeshPlanCache own;
   MeshPlanCache& cache = limits.cache ? *limits.cache : own;
   PlanInput input = plan_input(config, world, limits.microbatches, &cache.cuts);
-  std::optional<PlacedLoad> placed;
-  if (load) input.load = &placed.emplace(config, load->loads);
+  if (load) input.load = &cache.loads.of(config, load->loads);
   MeshPlan plan{.config = config, .world = world, .ranks = {}, .costs = {}, .timeline = {}, .time = {}};
   plan.costs.stages.resize(input.blocks.size());
   std::vector<RankWork> rows;

@@ -98,10 +98,12 @@ struct MeshPlan {
   /// Returns a summary of the mesh: "pp2 dp4 tp1 · edp4 ep2 etp1, 1f1b, zero 1, micro 2, recompute full".
   std::string text() const;
 };
-/// Caches for plans of configurations that differ only in mesh, batch.global, batch.micro and recomputation.
+/// Caches for plans with one load of configurations that differ only in mesh, batch.global, batch.micro and
+/// recomputation.
 struct MeshPlanCache {
   StageCuts cuts;
   ModelParts parts;
+  PlacedLoads loads;
 };
 /// Restrictions that make plans of many meshes faster.
 struct PlanLimits {

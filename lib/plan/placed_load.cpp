@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
+#include <iterator>
 #include <utility>
 
 #include "config/parallel.h"
@@ -12,13 +12,16 @@ namespace lyceum {
 
 namespace {
 
-/// Returns the tokens of each choice over their mean [choices]; all 1 for a mixture without a load.
+/// Returns the tokens that each choice gets over the mean of all choices [choices]; all 1 for a mixture without a load.
+/// In training, an expert accepts at most ⌈capacity_factor · k · seq_len / choices⌉ choices of a sequence, so at most
+/// capacity_factor. The rest is dropped, so the mean may be below 1.
 std::vector<double> shares_of(const Mixture& mixture, std::span<const ExpertLoad> loads) {
-  std::vector<double> shares(static_cast<std::size_t>(mixture.choices()), 1.0);
   const auto load = std::ranges::find(loads, mixture.id, &ExpertLoad::id);
-  if (load == loads.end()) return shares;
-  const double mean = std::reduce(load->tokens.begin(), load->tokens.end()) / static_cast<double>(shares.size());
-  for (std::size_t e = 0; e < shares.size(); ++e) shares[e] = load->tokens[e] / mean;
+  if (load == loads.end()) return std::vector<double>(static_cast<std::size_t>(mixture.choices()), 1.0);
+  std::vector<double> shares = load->tokens;
+  if (mixture.capacity_factor > 0) {
+    for (double& share : shares) share = std::min(share, mixture.capacity_factor);
+  }
   return shares;
 }
 
@@ -53,12 +56,14 @@ void measure(const Config& config, const Mixture& mixture, LayerLoad& layer) {
 
 LayerLoad layer_load(const Config& config, const ExpertKinds& experts, std::span<const ExpertLoad> loads) {
   const Mixture& mixture = experts.mixture;
+  std::vector<double> shares = shares_of(mixture, loads);
+  const ExpertLoad computed{.id = mixture.id, .tokens = shares};  // a run measures the tokens that experts compute
   LayerLoad layer{.id = mixture.id,
-                  .ranks = place_experts(config, mixture, config.parallel.expert, loads),
-                  .share = shares_of(mixture, loads),
+                  .ranks = place_experts(config, mixture, config.parallel.expert, {&computed, 1}),
+                  .share = std::move(shares),
                   .rows = {}};
   if (config.parallel.replace_every > 0) {
-    const std::vector<double> costs = weighted_costs(mixture, loads);
+    const std::vector<double> costs = weighted_costs(mixture, {&computed, 1});
     if (auto better = better_placement(layer.ranks, costs, experts.kinds, config.parallel.replace_gain)) {
       layer.ranks = std::move(*better);
     }
@@ -69,15 +74,26 @@ LayerLoad layer_load(const Config& config, const ExpertKinds& experts, std::span
 
 }  // namespace
 
+const PlacedLoad& PlacedLoads::of(const Config& config, std::span<const ExpertLoad> loads) {
+  const ParallelConfig& parallel = config.parallel;
+  const bool moves = parallel.replace_every > 0;
+  const Key key{parallel.expert, expert_hosts(parallel), parallel.placement, moves, moves ? parallel.replace_gain : 0};
+  const auto known = placed_.find(key);
+  return known != placed_.end() ? known->second : placed_.emplace(key, PlacedLoad(config, loads)).first->second;
+}
+
 PlacedLoad::PlacedLoad(const Config& config, std::span<const ExpertLoad> loads) {
   for (const ExpertKinds& experts : expert_kinds(config)) {
+    const auto layer = static_cast<std::size_t>(experts.mixture.id.layer);
+    if (indices_.size() <= layer) indices_.resize(layer + 1, -1);
+    indices_[layer] = std::ssize(layers_);
     layers_.push_back(layer_load(config, experts, loads));
   }
 }
 
 const LayerLoad* PlacedLoad::of_layer(std::int64_t layer) const {
-  const auto found = std::ranges::find(layers_, layer, [](const LayerLoad& each) { return each.id.layer; });
-  return found == layers_.end() ? nullptr : &*found;
+  if (layer >= std::ssize(indices_) || indices_[static_cast<std::size_t>(layer)] < 0) return nullptr;
+  return &layers_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(layer)])];
 }
 
 RankImbalance PlacedLoad::imbalance() const {

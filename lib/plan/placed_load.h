@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "model/routing/expert_placements.h"
@@ -21,7 +24,7 @@ struct RowGrowth {
 struct LayerLoad {
   MixtureId id;
   Placement ranks;            // experts → ranks of the expert group
-  std::vector<double> share;  // [choices]: tokens of a choice over the mean of all choices
+  std::vector<double> share;  // [choices]: tokens that a choice gets over the mean of all choices; see LoadProfile
   double imbalance = 1;       // FLOPs of the busiest rank over the mean of all ranks
   double fullest = 0;         // sum of the shares of the experts of the rank that has most
   RowGrowth rows;
@@ -31,7 +34,8 @@ struct LayerLoad {
 class PlacedLoad {
  public:
   /// Places the experts of a resolved configuration: by parallel.placement, with `loads` as the measured load, and, if
-  /// parallel.replace_every is set, moved from there as a run moves them by this load. Mixtures that are not in `loads`
+  /// parallel.replace_every is set, moved from there as a run moves them by this load. `loads`: see LoadProfile;
+  /// moe.capacity_factor limits them. Mixtures that are not in `loads`
   /// have an even load.
   PlacedLoad(const Config& config, std::span<const ExpertLoad> loads);
 
@@ -41,7 +45,21 @@ class PlacedLoad {
   const std::vector<LayerLoad>& layers() const { return layers_; }
 
  private:
-  std::vector<LayerLoad> layers_;
+  std::vector<LayerLoad> layers_;        // in forward order
+  std::vector<std::ptrdiff_t> indices_;  // by layer: the element of layers_; −1 if there is none
+};
+
+/// Caches the PlacedLoad of configurations that differ only in mesh, batch and recomputation, or in parallel.placement
+/// and parallel.replace_every.
+class PlacedLoads {
+ public:
+  /// All calls must have the same loads. The reference remains valid as long as the cache.
+  const PlacedLoad& of(const Config& config, std::span<const ExpertLoad> loads);
+
+ private:
+  // Expert ranks, their hosts, parallel.placement, true if experts move, parallel.replace_gain.
+  using Key = std::tuple<int, int, PlacementKind, bool, double>;
+  std::map<Key, PlacedLoad> placed_;
 };
 
 }  // namespace lyceum

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <iterator>
 #include <ostream>
-#include <span>
 
 #include "core/error.h"
 #include "core/real_text.h"
+#include "io/routing/moves.h"
 
 namespace lyceum {
 namespace {
@@ -29,28 +29,6 @@ void append_lines(fmt::memory_buffer& lines, std::int64_t step, const RoutingHis
     }
   }
 }
-
-/// The ranks of all experts while records are read in order.
-class RanksOfExperts {
- public:
-  explicit RanksOfExperts(const RoutingReader& log) : moves_(log.moves()), layers_(log.routers()) {
-    undo_moves(moves_, layers_);
-  }
-  /// Makes the moves before step `step`, which must not decrease.
-  void advance(std::int64_t step) {
-    for (; next_ < moves_.size() && moves_[next_].step < step; ++next_) {
-      const ExpertMove& move = moves_[next_];
-      const auto layer = std::ranges::find(layers_, MixtureId{.layer = move.layer}, &RoutingHistory::Layer::id);
-      layer->expert_rank[static_cast<std::size_t>(move.expert)] = move.to;
-    }
-  }
-  const std::vector<std::int64_t>& of(std::size_t router) const { return layers_[router].expert_rank; }
-
- private:
-  std::span<const ExpertMove> moves_;
-  std::vector<RoutingHistory::Layer> layers_;
-  std::size_t next_ = 0;
-};
 
 bool selects(const CsvSelection& selection, std::int64_t layer) {
   const auto contains = [&](const auto& range) { return range.first <= layer && layer <= range.second; };
@@ -105,20 +83,25 @@ CsvSize write_routing_csv(const RoutingReader& log, const CsvSelection& selectio
   return size;
 }
 
-std::int64_t write_moves_csv(const RoutingReader& log, const CsvSelection& selection,
+MovesCsvSize write_moves_csv(const RoutingReader& log, const CsvSelection& selection,
                              const std::function<void(std::string_view)>& write) {
   selected_routers(log, selection);  // throws if there are none
+  constexpr std::size_t most_bytes = 1 << 20;
+  write("step,layer,expert,from,to\n");
+  const KnownMoves known = known_moves(log);
+  MovesCsvSize size{.moves = 0, .unknown = static_cast<std::int64_t>(known.first)};
   fmt::memory_buffer lines;
-  fmt::format_to(std::back_inserter(lines), "step,layer,expert,from,to\n");
-  std::int64_t moves = 0;
-  for (const ExpertMove& move : log.moves()) {
-    if (!selects(selection, move.layer)) continue;
+  for_each_move(log, {known.first, known.end}, [&](const ExpertMove& move) {
+    if (!selects(selection, move.layer)) return;
     fmt::format_to(std::back_inserter(lines), "{},{},{},{},{}\n", move.step, move.layer, move.expert, move.from,
                    move.to);
-    ++moves;
-  }
+    ++size.moves;
+    if (lines.size() < most_bytes) return;
+    write({lines.data(), lines.size()});
+    lines.clear();
+  });
   write({lines.data(), lines.size()});
-  return moves;
+  return size;
 }
 
 void write_routing_csv(const RoutingReader& log, std::ostream& out) {

@@ -26,9 +26,13 @@ struct CsvSize {
 /// is limited. Calls write(text) for consecutive parts of the text. Throws a usage Error if no router is selected.
 CsvSize write_routing_csv(const RoutingReader& log, const CsvSelection& selection,
                           const std::function<void(std::string_view)>& write);
-/// Writes the moves of experts between ranks in the selected layers as CSV with the header step,layer,expert,from,to.
-/// Returns their number.
-std::int64_t write_moves_csv(const RoutingReader& log, const CsvSelection& selection,
+/// The number of moves that were written, and of older ones that are unknown, see known_moves().
+struct MovesCsvSize {
+  std::int64_t moves = 0, unknown = 0;
+};
+/// Writes the known moves of experts between ranks in the selected layers as CSV with the header
+/// step,layer,expert,from,to. Calls write(text) for consecutive parts of the text.
+MovesCsvSize write_moves_csv(const RoutingReader& log, const CsvSelection& selection,
                              const std::function<void(std::string_view)>& write);
 /// Writes all records to a stream.
 void write_routing_csv(const RoutingReader& log, std::ostream& out);

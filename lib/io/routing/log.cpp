@@ -15,6 +15,7 @@
 #include "io/files/system_reason.h"
 #include "io/routing/history.h"
 #include "io/routing/layout.h"
+#include "io/routing/moves.h"
 
 namespace lyceum {
 namespace {
@@ -59,9 +60,8 @@ void require_record(const RoutingLog::Layer& expected, const LayerRouting& layer
 }
 
 /// Returns the moves after step `step` from the ranks of `before` to those of `after`, which have the same experts.
-template <class Before>
-std::vector<ExpertMove> moves_between(const std::vector<Before>& before, const std::vector<RoutingLog::Layer>& after,
-                                      std::int64_t step) {
+std::vector<ExpertMove> moves_between(const std::vector<RoutingLog::Layer>& before,
+                                      const std::vector<RoutingLog::Layer>& after, std::int64_t step) {
   std::vector<ExpertMove> moves;
   for (std::size_t i = 0; i < after.size(); ++i) {
     const std::vector<std::int64_t>&from = before[i].expert_rank, &to = after[i].expert_rank;
@@ -115,9 +115,10 @@ void RoutingLog::create() {
 void RoutingLog::resume(std::int64_t resume_step) {
   make_own_copy(file_);
   log_.emplace(file_);
-  std::int64_t records = 0, moves = 0;
-  std::vector<ExpertMove> added;
-  bool same_layers = true, complete = true;
+  std::int64_t records = 0;
+  RecordRange kept;               // moves
+  std::vector<ExpertMove> added;  // after them
+  bool same_layers = true, complete = true, empty = false;
   {
     const RoutingReader reader(file_);
     const auto end = std::ranges::upper_bound(reader.steps(), resume_step);
@@ -131,22 +132,33 @@ void RoutingLog::resume(std::int64_t resume_step) {
                     old.expert_sizes == layers_[i].expert_sizes && old.drops == layers_[i].drops &&
                     old.always_on == layers_[i].always_on;
     }
-    std::vector<RoutingHistory::Layer> old = reader.routers();
-    const std::span<const ExpertMove> all = reader.moves();
-    const auto later = std::ranges::upper_bound(all, resume_step, {}, &ExpertMove::step);
-    moves = later - all.begin();
-    complete = complete && later == all.end();
-    undo_moves(all.subspan(static_cast<std::size_t>(moves)), old);
-    if (same_layers) added = moves_between(old, layers_, resume_step);
+    empty = records == 0;
+    if (same_layers) {
+      RanksOfExperts ranks(reader);
+      kept.begin = ranks.next();
+      ranks.advance(resume_step + 1);
+      kept.end = ranks.next();
+      complete = complete && kept.begin == 0 && kept.end == reader.move_count();
+      std::vector<Layer> old = layers_;
+      for (std::size_t i = 0; i < old.size(); ++i) old[i].expert_rank = ranks.of(i);
+      added = moves_between(old, layers_, resume_step);
+      empty = records == 0 && kept.size() == 0;
+      if (kept.begin > 0) {  // the earlier moves are unknown: the known ones are written again
+        std::vector<ExpertMove> again;
+        for_each_move(reader, kept, [&](const ExpertMove& move) { again.push_back(move); });
+        added.insert(added.begin(), again.begin(), again.end());
+        kept = {};
+      }
+    }
   }
-  if (records == 0) return create();
+  if (empty) return create();
   require_input(same_layers,
                 "{}: contains the routing of a model with different layers or experts, or of a run that differs in "
                 "whether moe.capacity_factor is set; set another run.dir or move the file away",
                 file_.string());
   if (added.empty() && complete) return;
   log_->edit([&](hdf5::File& file) {
-    revise_datasets(file, layers_, origin_, {.records = records, .moves = moves});
+    revise_datasets(file, layers_, origin_, {.records = records, .moves = static_cast<std::int64_t>(kept.size())});
     append_moves(file, added);
   });
   log_->settle();

@@ -56,7 +56,7 @@ struct ExpertMove {
 /// - /layers/LLL/dropped [S, top_k, experts]: of counts, choices beyond capacity; only if capacity is limited
 /// - /layers/LLL/mean_probability [S, experts]: over the same tokens
 /// - /layers/LLL/mean_entropy [S]: of a token's probabilities, nats; NaN if unknown
-/// - /moves [M, 5]: the ExpertMoves since the first record, in order; absent if there are none
+/// - /moves [M, 5]: the ExpertMoves since the log began, in order; absent if there are none
 /// - /layers/LLL/step_max_vio_mean, step_max_vio_max, step_idle_mean, step_idle_max [S]: StepBalance
 ///
 /// These are for the FFN's router; the attention's router has the same datasets under /layers/LLL/attention. There are
@@ -87,10 +87,11 @@ class RoutingLog {
     std::string description;  // one sentence
   };
   /// Opens or creates the file. Removes records of steps after `resume_step`, since a resumed run writes them again.
-  /// Replaces the file if no record remains, or if `resume_step` is −1. Reads the steps and shapes of records, but not
-  /// their counts. Throws a bad_input Error if these are damaged or of another model. Removes moves after steps later
-  /// than `resume_step`; if expert_rank then differs from that of `layers`, adds the differences as moves after
-  /// `resume_step`. A file of an older version is continued in its own layout.
+  /// Replaces the file if neither records nor moves remain, or if `resume_step` is −1. Reads the steps and shapes of
+  /// records, but not their counts. Throws a bad_input Error if these are damaged or of another model. Removes moves
+  /// after steps later than `resume_step`, and those that are not known_moves(); if expert_rank then differs from that
+  /// of `layers`, adds the differences as moves after `resume_step`. A file of an older version is continued in its own
+  /// layout.
   RoutingLog(std::filesystem::path file, std::vector<Layer> layers, std::int64_t resume_step, Origin origin = {});
 
   /// Appends a record. `step` must be larger than that of the last record; `layers` must match those of the

@@ -171,6 +171,20 @@ std::optional<Placement> better_placement(const Placement& present, std::span<co
   return found;
 }
 
+Placement with_two_exchanged(Placement placement, std::span<const int> kinds) {
+  for (std::size_t a = 0; a < placement.order.size(); ++a) {
+    for (std::size_t b = a + 1; b < placement.order.size(); ++b) {
+      const auto one = static_cast<std::size_t>(placement.order[a]),
+                 other = static_cast<std::size_t>(placement.order[b]);
+      if (kinds[one] != kinds[other] || placement.owner[one] == placement.owner[other]) continue;
+      std::swap(placement.owner[one], placement.owner[other]);
+      std::swap(placement.order[a], placement.order[b]);
+      return placement;
+    }
+  }
+  return placement;
+}
+
 std::vector<std::int32_t> moved_experts(const Placement& before, const Placement& after) {
   std::vector<std::int32_t> moved;
   for (std::size_t e = 0; e < before.owner.size(); ++e) {

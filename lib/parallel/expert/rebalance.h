@@ -29,6 +29,10 @@ Placement rebalanced(const Placement& present, std::span<const double> costs, st
 std::optional<Placement> better_placement(const Placement& present, std::span<const double> costs,
                                           std::span<const int> kinds, double gain);
 
+/// Returns a placement in which the first two experts of equal kind that are on different ranks have changed places;
+/// `placement` itself if there are none.
+Placement with_two_exchanged(Placement placement, std::span<const int> kinds);
+
 /// Returns the experts that `after` assigns to another rank than `before`, in ascending order.
 std::vector<std::int32_t> moved_experts(const Placement& before, const Placement& after);
 

@@ -108,7 +108,7 @@ ExitCode Trainer::run() {
     if (!last && stop_requested_and_saved()) return ExitCode::resubmit;
   }
   trace_.finish();
-  logs_.finish();
+  logs_.finish(state_);
   return final_exit_code();
 }
 
@@ -381,7 +381,7 @@ bool Trainer::stop_requested_and_saved() {
     }
   }
   trace_.finish();  // after the checkpoint, since the time until a kill may be short
-  logs_.finish();
+  logs_.finish(state_);
   report_.stopped(state_.step);
   return true;
 }

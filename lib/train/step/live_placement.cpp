@@ -12,26 +12,6 @@
 
 namespace lyceum {
 
-namespace {
-
-/// Returns a placement in which the first two experts of equal kind that are on different ranks have changed places;
-/// `placement` itself if there are none.
-Placement with_two_exchanged(Placement placement, std::span<const int> kinds) {
-  for (std::size_t a = 0; a < placement.order.size(); ++a) {
-    for (std::size_t b = a + 1; b < placement.order.size(); ++b) {
-      const auto one = static_cast<std::size_t>(placement.order[a]),
-                 other = static_cast<std::size_t>(placement.order[b]);
-      if (kinds[one] != kinds[other] || placement.owner[one] == placement.owner[other]) continue;
-      std::swap(placement.owner[one], placement.owner[other]);
-      std::swap(placement.order[a], placement.order[b]);
-      return placement;
-    }
-  }
-  return placement;
-}
-
-}  // namespace
-
 LivePlacement::LivePlacement(const Config& config, const RunSetup& setup, StagedModel& model, Zero& zero,
                              Optimizer& optimizer)
     : config_(config),
@@ -41,12 +21,8 @@ LivePlacement::LivePlacement(const Config& config, const RunSetup& setup, Staged
       optimizer_(optimizer),
       mover_(setup.mesh, setup.stream),
       placed_(expert_kinds(config)) {
-  const bool movable = std::ranges::any_of(placed_, [&](const ExpertKinds& each) {
-    const Placement placement = place_experts(config, each.mixture, setup.mesh.expert.size(), {});
-    return !(with_two_exchanged(placement, each.kinds) == placement);
-  });
   require_usage(
-      movable,
+      can_move_experts(config, placed_, setup.mesh.expert.size()),
       "parallel.replace_every = {} with parallel.placement = {}: no two experts that may change places (equal "
       "width and update rules, and one group of moe.group_limit) are on different ranks: set "
       "parallel.replace_every = 0, or another placement",
