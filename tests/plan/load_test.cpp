@@ -84,23 +84,30 @@ TEST(LoadProfile, RefusesWhatIsNoLoad) {
   expect_bad_input([&] { read_load_profile("/no/such/routing.h5", config); }, "no such file");
 }
 
+/// The experts of a log for tests.
+struct LoggedExperts {
+  std::int64_t first_layer, layers, experts;
+  std::int64_t top_k = 7, width = 0;
+};
+
 /// Writes a log whose newest of four records counts e + 1 tokens of expert e for each choice, some of them dropped.
-void write_log(const std::filesystem::path& file, std::int64_t first_layer, std::int64_t layers, std::int64_t experts) {
+void write_log(const std::filesystem::path& file, const LoggedExperts& logged) {
+  const auto [first_layer, layers, experts, top_k, width] = logged;
   std::vector<RoutingLog::Layer> described;
   for (std::int64_t layer = first_layer; layer < first_layer + layers; ++layer) {
     described.push_back({.id = {layer},
-                         .top_k = 2,
+                         .top_k = top_k,
                          .drops = true,
-                         .expert_sizes = std::vector<std::int64_t>(static_cast<std::size_t>(experts), 8),
+                         .expert_sizes = std::vector<std::int64_t>(static_cast<std::size_t>(experts), width),
                          .expert_rank = std::vector<std::int64_t>(static_cast<std::size_t>(experts), 0)});
   }
   RoutingLog log(file, described, -1);
   for (std::int64_t step = 1; step <= 4; ++step) {
     std::vector<LayerRouting> record;
     for (const RoutingLog::Layer& layer : described) {
-      LayerRouting routing{.id = layer.id, .top_k = 2, .experts = experts, .counts = {}, .mean_probability = {}};
+      LayerRouting routing{.id = layer.id, .top_k = top_k, .experts = experts, .counts = {}, .mean_probability = {}};
       routing.mean_probability.resize(static_cast<std::size_t>(experts));
-      for (std::int64_t i = 0; i < 2 * experts; ++i) {
+      for (std::int64_t i = 0; i < top_k * experts; ++i) {
         routing.counts.push_back(step < 4 ? 100 : i % experts + 1);
         routing.dropped.push_back(step < 4 || i >= experts ? 0 : 1);
       }
@@ -114,11 +121,14 @@ TEST(LoadProfile, OfALogHasTheTokensOfItsNewestQuarter) {
   const TemporaryDirectory directory;
   const Config config = resolved(even_experts(), 8);
   const std::int64_t dense = config.model.first_dense_layers, sparse = config.model.layers - dense;
-  write_log(directory.path() / "routing.h5", dense, sparse, 64);
+  const std::int64_t k = config.moe.top_k, width = config.moe.expert_hidden;
+  write_log(directory.path() / "routing.h5", {dense, sparse, 64, k, width});
   const LoadProfile profile = read_load_profile(directory.path().string(), config);  // as its file
   ASSERT_EQ(std::ssize(profile.loads), sparse);
   for (std::size_t e = 0; e < 64; ++e) {
-    EXPECT_EQ(profile.loads.back().tokens[e], 2.0 * static_cast<double>(e + 1) - 1);
+    // The mean of 1 to 64 tokens for each choice is 32.5. One choice of every expert was dropped.
+    const double own = static_cast<double>(k) * static_cast<double>(e + 1) - 1;
+    EXPECT_NEAR(profile.loads.back().tokens[e], own / (32.5 * static_cast<double>(k)), 1e-12);
   }
   EXPECT_THAT(profile.description, HasSubstr("1 record up to step 4"));
 }
@@ -127,14 +137,17 @@ TEST(LoadProfile, RefusesALogOfAnotherModel) {
   const TemporaryDirectory directory;
   const Config config = resolved(even_experts(), 8);
   const std::int64_t dense = config.model.first_dense_layers, sparse = config.model.layers - dense;
-  const auto refused = [&](std::int64_t first, std::int64_t layers, std::int64_t experts, const char* words) {
+  const std::int64_t k = config.moe.top_k, width = config.moe.expert_hidden;
+  const auto refused = [&](const LoggedExperts& logged, const char* words) {
     const std::filesystem::path file = directory.path() / "routing.h5";
-    write_log(file, first, layers, experts);
+    write_log(file, logged);
     expect_bad_input([&] { read_load_profile(file.string(), config); }, words);
   };
-  refused(dense, sparse, 63, "has 63 experts, this model has 64");
-  refused(dense, sparse - 1, 64, "has no experts in layer");
-  refused(dense, sparse + 1, 64, "has experts, but not in this model");
+  refused({dense, sparse, 63, k, width}, "has 63 experts, this model has 64");
+  refused({dense, sparse - 1, 64, k, width}, "has no experts in layer");
+  refused({dense, sparse + 1, 64, k, width}, "has experts, but not in this model");
+  refused({dense, sparse, 64, k + 1, width}, "tokens choose");
+  refused({dense, sparse, 64, k, width + 8}, "expert 0 of layer");
 }
 
 void expect_equal_times(const MeshPlan& plan, const MeshPlan& expected) {
@@ -178,6 +191,28 @@ std::vector<double> imbalances(const LoadProfile& load, std::size_t ranks) {
     all.push_back(most * static_cast<double>(ranks) / sum);
   }
   return all;
+}
+
+/// No expert computes more than capacity_factor times the mean: what is beyond is dropped.
+TEST(PlannedLoad, IsLimitedByTheCapacityOfExperts) {
+  Config config = even_experts();
+  config.parallel.expert = 64;  // one expert per rank
+  config.moe.capacity_factor = 1.25;
+  config = resolved(config, 64);
+  const LoadProfile load = read_load_profile("zipf:1", config);
+  const PlacedLoad placed(config, load.loads);
+  const Cluster cluster = without_latency();
+  const MeshPlan even = plan_mesh(config, 64, cluster), uneven = plan_mesh(config, 64, cluster, {}, &load);
+  double sum = 0;
+  for (const double tokens : load.loads.front().tokens) sum += std::min(tokens, 1.25);
+  EXPECT_LT(sum, 60);  // of 64
+  EXPECT_NEAR(placed.layers().front().fullest, 1.25, 1e-12);
+  EXPECT_NEAR(placed.layers().front().imbalance, 1.25 * 64 / sum, 1e-9);
+  const double layer = 6.0 * 3 * static_cast<double>(config.model.hidden * config.moe.expert_hidden) *
+                       static_cast<double>(config.moe.top_k * config.batch.seq_len) / cluster.flops;
+  const double expected =
+      0.25 * layer * static_cast<double>(load.loads.size()) * static_cast<double>(config.batch.global / 64);
+  EXPECT_NEAR(uneven.time->compute - even.time->compute, expected, 1e-6 * expected);
 }
 
 /// In every layer the ranks wait for the busiest one, which is not the same in all layers.
@@ -267,6 +302,30 @@ TEST(PlannedLoad, ComparesPlacements) {
   EXPECT_EQ(json.at("variants").at(0).at("load"), "even");
   EXPECT_EQ(json.at("variants").at(1).at("busiest_over_mean"), contiguous.imbalance.mean);
   EXPECT_EQ(json.at("expert_ranks"), 8);
+}
+
+/// With groups of experts, other placements would change the model, and experts cannot leave the rank of their group.
+TEST(PlannedLoad, LeavesOutPlacementsThatARunCannotHave) {
+  Config config = even_experts();
+  config.balance.device_groups = 8;
+  config.moe.group_limit = 4;
+  const auto placements = [](const Config& each) {
+    const Config own = resolved(each, each.parallel.expert);
+    const LoadProfile load = read_load_profile("zipf:1", own);
+    const MeshPlan plan = plan_mesh(own, each.parallel.expert, {}, {}, &load);
+    std::vector<std::string> texts;
+    for (const LoadVariant& variant : compare_loads(plan, {}, load).variants) texts.push_back(variant.text());
+    return texts;
+  };
+  EXPECT_EQ(placements(config), (std::vector<std::string>{"even load", "contiguous"}));
+  config.parallel.expert = 16;  // two ranks for each group
+  EXPECT_EQ(placements(config), (std::vector<std::string>{"even load", "contiguous", "contiguous, moved"}));
+  config.balance.device_groups = config.moe.group_limit = 0;
+  config.moe.expert_sizes.clear();
+  config.optim.train_only = {"model/layers/*"};
+  const std::vector<std::string> partial = placements(config);
+  EXPECT_EQ(std::ranges::count(partial, "contiguous, moved"), 0);
+  EXPECT_EQ(std::ranges::count(partial, "cost"), 1);
 }
 
 /// A search with a load compares the times that the load gives.

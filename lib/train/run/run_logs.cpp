@@ -180,16 +180,22 @@ void RunLogs::routing(RunState& state) {
   state.clear_routing();
 }
 
+/// Returns a text with the numbers of records and moves that are not in routing.h5 yet; empty if there are none.
+std::string RunLogs::missing_routing(const RunState& state) const {
+  const std::int64_t records = std::ssize(state.unwritten_routing), placements = std::ssize(unwritten_placements_);
+  std::string text = records > 0 ? count_text(records, "record") : "";
+  if (records > 0 && placements > 0) text += " and ";
+  if (placements > 0) text += count_text(placements, "change") + " of the placement of experts";
+  return text;
+}
+
 void RunLogs::finish(RunState& state) {
   const fs::path file = fs::path(config_.run.dir) / "routing.h5";
-  const auto waiting = [&] { return state.unwritten_routing.size() + unwritten_placements_.size(); };
-  if (!first_layers_.empty() && waiting() > 0) write_routing(state);
-  if (!first_layers_.empty() && waiting() > 0) {
-    report_.warn(fmt::format(
-        "{}: lacks {} and {} of the placement of experts, which could not be written: remove the cause of the first "
-        "warning, then start the same command again",
-        file.string(), count_text(std::ssize(state.unwritten_routing), "record"),
-        count_text(std::ssize(unwritten_placements_), "change")));
+  if (!first_layers_.empty() && !missing_routing(state).empty()) write_routing(state);
+  if (const std::string missing = missing_routing(state); !first_layers_.empty() && !missing.empty()) {
+    report_.warn(
+        fmt::format("{}: lacks {}, which could not be written: remove the cause, then start the same command again",
+                    file.string(), missing));
   }
   if (!routing_) return;
   report_.attempt([&] {

@@ -89,6 +89,7 @@ class RunLogs {
   void log_start(const RunState& state, const std::string& config_text);
   void write_routing(RunState& state);
   void append_routing(RunState& state);
+  std::string missing_routing(const RunState& state) const;
 
   const Config& config_;
   const RunSetup& setup_;
