@@ -304,7 +304,7 @@ TEST(PlannedLoad, ComparesPlacements) {
   EXPECT_EQ(json.at("expert_ranks"), 8);
 }
 
-/// With groups of experts, other placements would change the model, and experts cannot leave the rank of their group.
+/// Other placements would change the groups of moe.group_limit, and experts cannot leave the rank of their group.
 TEST(PlannedLoad, LeavesOutPlacementsThatARunCannotHave) {
   Config config = even_experts();
   config.balance.device_groups = 8;
