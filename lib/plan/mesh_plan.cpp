@@ -174,6 +174,10 @@ MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>
                    const LoadProfile* load) {
   MeshPlanCache own;
   MeshPlanCache& cache = limits.cache ? *limits.cache : own;
+  if (load && limits.memory > 0) {  // a plan with the load of each layer takes longer, and needs the same memory
+    MeshPlan even = plan_mesh(config, world, cluster, limits);
+    if (even.peak_memory() > limits.memory) return even;
+  }
   PlanInput input = plan_input(config, world, limits.microbatches, &cache.cuts);
   if (load) input.load = &cache.loads.of(config, load->loads);
   MeshPlan plan{.config = config, .world = world, .ranks = {}, .costs = {}, .timeline = {}, .time = {}};

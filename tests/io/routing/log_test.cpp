@@ -320,7 +320,7 @@ TEST_F(RoutingLogTest, MovesThatDisagreeWithTheRanksAreUnknown) {
   }
   EXPECT_EQ(read_routing(file_).moves, (std::vector<ExpertMove>{{25, 1, 0, 1, 0}, {25, 1, 1, 0, 1}}));
   EXPECT_EQ(moves_in_csv().unknown, 0);
-  EXPECT_EQ(ranks_in_csv(file_), (std::vector<std::string>{"101", "101", "101", "011"}));
+  EXPECT_EQ(ranks_in_csv(file_), (std::vector<std::string>{"101", "101", "011", "011"}));
 }
 
 /// Moves are read in parts of 65536.
