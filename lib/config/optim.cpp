@@ -25,6 +25,9 @@ void declare_keys(ConfigKeys& keys, OptimConfig& optim) {
       {.role = operation, .other_names = {"lr_decay_iters"}});
   key("optim.warmup_steps", &optim.warmup_steps, {.low = 0}, "steps of linear warm-up",
       {.other_names = {"warmup", "warmup_iters", "lr_warmup_iters"}});
+  key("optim.warmup_from", &optim.warmup_from, rate,
+      "learning rate of the first step of the warm-up; 0: optim.lr / optim.warmup_steps",
+      {.other_names = {"lr_warmup_init", "warmup_init_lr", "warmup_min_lr"}});
   key("optim.decay_steps", &optim.decay_steps, {.low = 0}, "last steps of wsd, in which it decays; 0: a tenth",
       {.other_names = {"lr_wsd_decay_iters"}});
   key("optim.beta1", &optim.beta1, moment, "decay of AdamW's first moment", {.other_names = {"adam_beta1"}});
@@ -141,6 +144,8 @@ void remove_adapters(OptimConfig& optim) {
 void check_optim(Findings& findings, const Config& config) {
   findings.unless(!(config.optim.min_lr > config.optim.lr), "optim.min_lr = {} is above optim.lr = {}",
                   config.optim.min_lr, config.optim.lr);
+  findings.unless(config.optim.warmup_steps == 0 || !(config.optim.warmup_from > config.optim.lr),
+                  "optim.warmup_from = {} is above optim.lr = {}", config.optim.warmup_from, config.optim.lr);
   check_router_penalty(findings, config);
   check_qk_clip(findings, config);
   check_adapters(findings, config.optim);
@@ -155,6 +160,7 @@ void simplify_optim(OptimConfig& optim) {
   if (optim.lora_rank == 0) remove_adapters(optim);
   if (optim.schedule == LearningRateSchedule::constant) optim.min_lr = 0;
   if (optim.schedule != LearningRateSchedule::wsd) optim.decay_steps = 0;
+  if (optim.warmup_steps == 0) optim.warmup_from = 0;
 }
 
 }  // namespace lyceum

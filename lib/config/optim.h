@@ -28,6 +28,7 @@ struct OptimConfig {
   LearningRateSchedule schedule = LearningRateSchedule::step;
   std::int64_t schedule_steps = 0;  // length of the schedule in steps; 0: the checkpoint's, else run.steps
   std::int64_t warmup_steps = 0;
+  double warmup_from = 0;        // learning rate of the first step of the warm-up; 0: lr / warmup_steps
   std::int64_t decay_steps = 0;  // number of decay steps at the end of wsd; 0: a tenth of the schedule
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip_norm = 1.0;
   double skip_above = 0;           // standard deviations above the mean, see train/step/recent_steps.h; 0: none skipped

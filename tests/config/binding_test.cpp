@@ -375,6 +375,7 @@ Config unusual() {
              LearningRateSchedule::cosine,
              900,
              17,
+             2e-7,
              90,
              0,
              0.999,
