@@ -51,7 +51,7 @@ BASE = {
     "moe.router": "softmax", "moe.router_bias": 0, "moe.router_hidden": 16, "moe.gates": "raw", "moe.routed_scale": 1,
     "moe.group_limit": 0, "moe.group_score": "top2", "moe.capacity_factor": 0,
     "sub_dimensions.attention": 0, "sub_dimensions.ffn": 0, "sub_dimensions.active": 1, "sub_dimensions.shared": 0,
-    "sub_dimensions.scaling": "restore", "sub_dimensions.gates": "raw", "sub_dimensions.fusion_width": 0,
+    "sub_dimensions.scaling": "restore", "sub_dimensions.gates": "raw", "sub_dimensions.input_gates": 0, "sub_dimensions.fusion_width": 0,
     "mtp.depth": 0, "mtp.weight": 0.3,
     "balance.expert": 0, "balance.device": 0, "balance.device_groups": 1, "balance.scope": "sequence",
     "balance.z_loss": 0, "balance.mutual_information": 0, "balance.concentration": 0, "balance.bias_rate": 0,
@@ -270,6 +270,19 @@ CASES = {
        | keys(balance_scope=scope)
        for scope in ("sequence", "batch", "global")},
     "sub-dimensions, all losses, ones": sub_dimensions(shared=1, gates="ones") | SUB_DIMENSION_LOSSES,
+    "sub-dimensions, input gates": sub_dimensions(input_gates=1),
+    "sub-dimensions, input gates, printed": sub_dimensions(input_gates=1, scaling="printed"),
+    "sub-dimensions, input gates, not scaled": sub_dimensions(input_gates=1, scaling="none"),
+    "sub-dimensions, input gates, none shared": sub_dimensions(input_gates=1, shared=0),
+    "sub-dimensions, input gates, gelu, heads": sub_dimensions(input_gates=1, ffn=4) | keys(model_ffn="gelu", model_kv_heads=1),
+    "sub-dimensions, input gates, recomputed": sub_dimensions(input_gates=1) | keys(model_recompute="selective"),
+    "sub-dimensions, all active ones shared": sub_dimensions(shared=4) | keys(balance_sub_dimension=0),
+    "sub-dimensions, all shared, input gates": sub_dimensions(active=8, shared=8, input_gates=1) | keys(balance_sub_dimension=0),
+    # With wide or deep models of this kind, the rounding of f32 grows from step to step unless initial weights are smaller.
+    "sub-dimensions, 80 of 128 and of 256": sub_dimensions(attention=128, ffn=256, active=80, shared=70, fusion_width=16)
+    | keys(model_hidden=256, model_init_std=0.02, optim_lr=1e-3),
+    **{f"sub-dimensions, input gates, {mesh}": sub_dimensions(input_gates=1) | keys(batch_global=8, model_layers=3, model_init_std=0.07) | MESHES[mesh]
+       for mesh in ("data, ZeRO 3", "tensor, ZeRO 3", "pipeline, ZeRO 1")},
     "sub-dimensions, one head of keys": sub_dimensions() | keys(model_kv_heads=1),
     "sub-dimensions, gelu": sub_dimensions() | keys(model_ffn="gelu", model_tie_embeddings=1),
     "sub-dimensions, stick-breaking": sub_dimensions() | keys(model_attention_weights="stick_breaking"),

@@ -17,9 +17,13 @@ TEST(ConfigProblems, impossible_sub_dimensions_and_attention_experts_are_reporte
           {[](Config& c) { c.moe = {}, c.sub_dimensions = {.ffn = 4, .active = 5}; },
            {"sub_dimensions.active = 5 is more than"}},
           {[](Config& c) { c.moe = {}, c.sub_dimensions = {.ffn = 4, .active = 2, .shared = 3}; },
-           {"sub_dimensions.shared = 3"}},
-          {[](Config& c) { c.moe = {}, c.sub_dimensions = {.ffn = 4, .active = 3, .shared = 3}; },
-           {"leaves no sub-dimension to choose"}},
+           {"sub_dimensions.shared = 3 is more than sub_dimensions.active = 2"}},
+          {[](Config& c) {
+             c.moe = {}, c.sub_dimensions = {.ffn = 4, .active = 3, .shared = 3}, c.balance.sub_dimension = 0.1;
+           },
+           {"balance.sub_dimension = 0.1 with sub_dimensions.shared = 3 of sub_dimensions.active = 3"}},
+          {[](Config& c) { c.moe = {}, c.model.hidden = 257, c.model.head_dim = 4, c.sub_dimensions = {.ffn = 257}; },
+           {"sub_dimensions.ffn = 257"}},
           {[](Config& c) { c.moe = {}, c.sub_dimensions = {.ffn = 4, .fusion_width = 3}; },
            {"sub_dimensions.fusion_width = 3"}},
           {[](Config& c) { c.sub_dimensions = {.attention = 4}; }, {"moe.experts = ", "set one or the other"}},
@@ -38,6 +42,23 @@ TEST(ConfigProblems, impossible_sub_dimensions_and_attention_experts_are_reporte
           {[](Config& c) { c.model.hidden = 20000000; }, {"the model has about"}},
       },
       contradictions);
+}
+
+TEST(SubDimensionKeys, AllowSharingAllActiveOnesAndAsManyAsTheKernelsHave) {
+  Config config;
+  config.moe = {};
+  config.model.hidden = 256;
+  config.sub_dimensions = {.attention = 256, .ffn = 4, .active = 3, .shared = 3};
+  EXPECT_THAT(contradictions(config, 1), testing::IsEmpty());
+}
+
+TEST(SubDimensionKeys, InputGatesHaveNoEffectWithoutGates) {
+  SubDimensionsConfig parts{.ffn = 4, .gates = SubDimensionGates::ones, .input_gates = true};
+  simplify_sub_dimensions(parts);
+  EXPECT_FALSE(parts.input_gates);
+  parts = {.ffn = 4, .input_gates = true};
+  simplify_sub_dimensions(parts);
+  EXPECT_TRUE(parts.input_gates);
 }
 
 }  // namespace

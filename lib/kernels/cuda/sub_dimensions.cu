@@ -19,7 +19,7 @@ __device__ void each_own(std::int64_t count, const F& f) {
 template <class A>
 __global__ void __launch_bounds__(sub_dimension_threads) make_factors(SubDimensionFactors<A> work) {
   each_own(work.logits.rows, [&](std::int64_t t) {
-    const std::uint64_t on = active_sub_dimensions(work.always_on, work.index.row(t), work.index.cols);
+    const ActiveSubDimensions on(work.always_on, work.index.row(t), work.index.cols);
     compute_factors(work.logits.row(t), work.logits.cols, on, work.scaling, work.factors.row(t));
   });
 }
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(sub_dimension_threads) make_factors(SubDimensi
 template <class A>
 __global__ void __launch_bounds__(sub_dimension_threads) make_factors_backward(SubDimensionFactorsBackward<A> work) {
   each_own(work.logits.rows, [&](std::int64_t t) {
-    const std::uint64_t on = active_sub_dimensions(work.always_on, work.index.row(t), work.index.cols);
+    const ActiveSubDimensions on(work.always_on, work.index.row(t), work.index.cols);
     factors_gradient(work.logits.row(t), work.logits.cols, on, work.scaling, work.d_factors.row(t),
                      work.d_logits.row(t));
   });

@@ -98,6 +98,7 @@ std::vector<Mixture> mixtures_of(const Config& config, std::int64_t layer) {
   if (std::optional<Mixture> experts = routed_experts(config, layer)) mixtures.push_back(std::move(*experts));
   if (std::optional<Mixture> sub_dimensions = sub_dimensions_of(config, {layer, Site::ffn}))
     mixtures.push_back(std::move(*sub_dimensions));
+  std::erase_if(mixtures, [](const Mixture& mixture) { return mixture.k == 0; });
   return mixtures;
 }
 

@@ -90,6 +90,10 @@ Variable Router::logits(Tape& tape, const Pass& pass, const Variable& x) const {
 Tensor Router::step_choices(const Pass& pass) const { return mixture_.placed() ? pass.batch.choices : Tensor(); }
 
 Router::Choices Router::forward(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const {
+  if (mixture_.k == 0) {
+    const Tensor none = Tensor::empty(tape.stream(), DType::i32, {pass.layout.own().count, 0});
+    return {.gates = {}, .index = none, .load = {}, .logits = logits(tape, pass, x)};
+  }
   Choices choices = choose(tape, pass, x, tally);
   if (pass.batch.chosen) pass.batch.chosen->push_back({mixture_.id, choices.index, choices.gates.value});
   return choices;

@@ -116,6 +116,15 @@ TEST(Mixtures, OfSubDimensions) {
   EXPECT_FALSE(mixtures[1].placed());
 }
 
+/// If all active sub-dimensions are shared, there is a router but nothing to choose, count or balance.
+TEST(Mixtures, OfSharedSubDimensionsOnlyAreNotListed) {
+  Config config = two_experts();
+  config.moe = {};
+  config.sub_dimensions = {.attention = 4, .ffn = 3, .active = 3, .shared = 3};
+  EXPECT_TRUE(mixtures_of(config).empty());
+  EXPECT_EQ(sub_dimensions_of(config, {0, Site::ffn})->k, 0);
+}
+
 TEST(LossKinds, AreThoseWithAWeight) {
   using enum LossKind;
   using Kinds = std::vector<LossKind>;

@@ -67,6 +67,19 @@ const std::vector<Variant>& variants() {
          c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 1};
          c.balance = {.z_loss = 0.01, .sub_dimension = 0.05};
        }},
+      {"mohd, input gates",
+       [](Config& c) {
+         c.moe = {};
+         c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 1, .input_gates = true};
+         c.balance = {.sub_dimension = 0.05};
+         c.model.recompute = Recompute::selective;
+       }},
+      {"mohd, all shared",
+       [](Config& c) {
+         c.moe = {};
+         c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 3, .input_gates = true};
+         c.balance = {};
+       }},
       {"mohd, batch",
        [](Config& c) {
          c.moe = {};
