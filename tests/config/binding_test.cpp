@@ -365,7 +365,7 @@ Config unusual() {
            1.25,
            17,
            true};
-  c.attention_experts = {6, 4, Gates::raw};
+  c.attention_experts = {6, 4, {6, 5, 4}, Gates::raw};
   c.sub_dimensions = {4, 5, 3, 2, SubDimensionScaling::printed, SubDimensionGates::ones, true, 6};
   c.mtp = {2, 0.25};
   c.balance = {1e-30, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 0.03, 2e-3};

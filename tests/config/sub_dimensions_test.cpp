@@ -33,6 +33,22 @@ TEST(ConfigProblems, impossible_sub_dimensions_and_attention_experts_are_reporte
            },
            {"attention_experts.top_k = 3 is more than attention_experts.count = 2"}},
           {[](Config& c) {
+             c.model.attention = AttentionKind::experts;
+             c.attention_experts = {.count = 4, .top_k = 3, .count_of_layers = {4, 2}, .gates = {}};
+             c.model.layers = 2;
+           },
+           {"attention_experts.top_k = 3 is more than the 2 attention experts of layer 1"}},
+          {[](Config& c) {
+             c.model.attention = AttentionKind::experts;
+             c.attention_experts = {.count = 4, .count_of_layers = {4}, .gates = {}};
+             c.model.layers = 2;
+           },
+           {"attention_experts.count_of_layers lists 1 numbers for model.layers = 2"}},
+          {[](Config& c) {
+             c.attention_experts.count_of_layers = {3, 4};
+           },
+           {"attention_experts.count_of_layers without model.attention = moa"}},
+          {[](Config& c) {
              c.moe = {};
              c.model.attention = AttentionKind::experts;
              c.attention_experts.count = 2;

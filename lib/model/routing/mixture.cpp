@@ -37,12 +37,15 @@ std::int64_t dense_width(const Config& config, std::int64_t layer) {
 std::optional<Mixture> attention_experts(const Config& config, std::int64_t layer) {
   const AttentionExpertsConfig& experts = config.attention_experts;
   if (config.model.attention != AttentionKind::experts || experts.count == 0) return {};
+  const std::vector<std::int64_t>& own = experts.count_of_layers;
+  const std::int64_t count =
+      own.empty() ? experts.count : own.at(static_cast<std::size_t>(block_like(config.model, layer)));
   return Mixture{.id = {layer, Site::attention},
                  .router = config.moe.router,
                  .router_bias = config.moe.router_bias,
                  .gates = attention_gates_of(config),
                  .k = experts.top_k,
-                 .widths = equal_widths(experts.count, heads_of(config.model, layer).queries())};
+                 .widths = equal_widths(count, heads_of(config.model, layer).queries())};
 }
 
 std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer) {

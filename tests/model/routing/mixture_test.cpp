@@ -59,6 +59,16 @@ TEST(Mixtures, LayersMayHaveDifferentNumbersOfExperts) {
   EXPECT_EQ(fewest_experts({}), 0);
 }
 
+TEST(Mixtures, LayersMayHaveDifferentNumbersOfAttentionExperts) {
+  Config config = two_experts();
+  config.model.attention = AttentionKind::experts;
+  config.attention_experts = {.count = 4, .top_k = 2, .count_of_layers = {4, 2, 3}, .gates = {}};
+  config.mtp.depth = 1;
+  for (const auto& [layer, count] : {std::pair{0, 4}, {1, 2}, {2, 3}, {3, 3}}) {  // a module is like the last layer
+    EXPECT_EQ(attention_experts(config, layer)->choices(), count) << layer;
+  }
+}
+
 TEST(Mixtures, WithoutRoutedExpertsSharedOnesAreTheFfn) {
   Config config = two_experts();
   config.moe.experts = 0;

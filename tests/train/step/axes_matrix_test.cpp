@@ -416,6 +416,11 @@ const std::vector<Variant>& variants() {
          c.moe.expert_sizes.clear();
          c.moe.experts_of_layers = {9, 5, 4, 7};
        }},
+      {"moa, layers of their own",
+       [](Config& c) {
+         c.model.attention = AttentionKind::experts;
+         c.attention_experts = {.count = 5, .top_k = 2, .count_of_layers = {5, 3, 4, 2, 5}, .gates = {}};
+       }},
   };
   return all;
 }
