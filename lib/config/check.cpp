@@ -40,6 +40,7 @@ std::vector<std::string> contradictions_of_stage(const Config& config, int world
   check_sub_dimensions(findings, config);
   check_mtp(findings, config);
   check_placement(findings, config);
+  check_replacement(findings, config);
   check_mesh(findings, config, world);
   check_optim(findings, config);
   check_eval(findings, config);

@@ -46,6 +46,10 @@ void declare_keys(ConfigKeys& keys, ParallelConfig& parallel) {
       {.other_names = {"sequence_parallel"}});
   key("parallel.placement", &parallel.placement,
       "experts on ranks: consecutive, wide paired with narrow, or balanced by FLOPs");
+  key("parallel.replace_every", &parallel.replace_every, {.low = 0},
+      "steps between decisions to move experts to other ranks by their measured FLOPs; 0: they stay");
+  key("parallel.replace_gain", &parallel.replace_gain, {.low = 0, .high = 1, .high_open = true},
+      "experts of a block move if its busiest rank then has less FLOPs by more than this share");
   key("parallel.dispatch", &parallel.dispatch,
       "how tokens reach experts' ranks: directly, or once to each host and from there; auto: hierarchical on several "
       "hosts");
@@ -75,6 +79,27 @@ void check_placement(Findings& findings, const Config& config) {
   check("parallel.expert", config.parallel.expert);
   const std::int64_t groups = config.balance.device_groups;
   if (groups != config.parallel.expert) check("balance.device_groups", groups);
+}
+
+void check_replacement(Findings& findings, const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const std::int64_t every = parallel.replace_every;
+  if (every <= 0) return;
+  findings.unless(parallel.expert > 1,
+                  "parallel.replace_every = {} with parallel.expert = {}: experts cannot move without other ranks: set "
+                  "parallel.replace_every = 0, or parallel.expert",
+                  every, parallel.expert);
+  const bool trains_all = config.optim.train_only.empty() && config.optim.lora_rank == 0;
+  findings.unless(trains_all,
+                  "parallel.replace_every = {} with {}: only experts that are trained as a whole can move: set "
+                  "parallel.replace_every = 0",
+                  every, config.optim.lora_rank > 0 ? "optim.lora_rank" : "optim.train_only");
+  // Experts of different groups do not change places, as a token's groups bound the ranks that it is sent to.
+  findings.unless(config.moe.group_limit == 0 || config.balance.device_groups % parallel.expert != 0,
+                  "parallel.replace_every = {} with moe.group_limit = {} and balance.device_groups = {}: experts move "
+                  "within a group only, and each is on one of parallel.expert = {} ranks: set parallel.replace_every = "
+                  "0",
+                  every, config.moe.group_limit, config.balance.device_groups, parallel.expert);
 }
 
 }  // namespace lyceum

@@ -37,6 +37,8 @@ struct ParallelConfig {
   int virtual_stages = 1;  // pipeline stages per rank, for the interleaved schedule
   bool sequence = false;   // sequence parallelism over the tensor ranks
   PlacementKind placement = PlacementKind::contiguous;
+  std::int64_t replace_every = 0;  // steps between changes of the placement; 0: it stays as it is
+  double replace_gain = 0.05;      // least relative decrease of the busiest rank's FLOPs for which experts move
   DispatchKind dispatch = DispatchKind::automatic;
   int host_ranks = 0;  // number of consecutive ranks per host; 0: as started; stays 0 if hosts differ
   Overlap overlap = Overlap::shared;
@@ -61,5 +63,7 @@ void declare_keys(ConfigKeys& keys, ParallelConfig& parallel);
 /// Checks that the experts of every rank, and of every group of the device-level loss, form the pairs of
 /// parallel.placement = pairs.
 void check_placement(Findings& findings, const Config& config);
+/// Checks that experts can move between ranks, if parallel.replace_every is set.
+void check_replacement(Findings& findings, const Config& config);
 
 }  // namespace lyceum

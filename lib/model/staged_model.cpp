@@ -52,4 +52,12 @@ void StagedModel::clear_routing() {
   for (const auto& stage : stages_) stage->clear_routing();
 }
 
+std::vector<PlacedExperts*> StagedModel::placed_experts() const {
+  std::vector<PlacedExperts*> all;
+  for (const auto& stage : stages_) {
+    for (PlacedExperts* const experts : stage->placed_experts()) all.push_back(experts);
+  }
+  return all;
+}
+
 }  // namespace lyceum

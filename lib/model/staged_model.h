@@ -33,12 +33,13 @@ class StagedModel {
   /// Writes the initial values of all parameters.
   void initialize(std::uint64_t seed);
 
-  /// These functions call the function of Transformer with the same name on every stage of this rank. routing()
-  /// concatenates the results in forward order.
+  /// These functions call the function of Transformer with the same name on every stage of this rank. routing() and
+  /// placed_experts() concatenate the results in forward order.
   std::vector<RoutingSums> routing() const;
   void count_routing(bool on);
   void skip_top(std::int64_t experts);
   void clear_routing();
+  std::vector<PlacedExperts*> placed_experts() const;
 
  private:
   std::vector<std::unique_ptr<Transformer>> stages_;

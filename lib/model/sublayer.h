@@ -17,6 +17,7 @@
 
 namespace lyceum {
 
+class PlacedExperts;
 class Router;
 
 /// One pass of tokens through the blocks, as every sub-layer sees it.
@@ -60,6 +61,8 @@ class Sublayer {
   virtual const Mixture* mixture() const { return nullptr; }
   /// Returns its router; null if it has none.
   virtual const Router* router() const { return nullptr; }
+  /// Returns its experts that are divided among ranks; null if it has none.
+  virtual PlacedExperts* placed_experts() { return nullptr; }
   /// Sets the tally to which forward adds the routing of this rank's range of tokens. Ignored by sub-layers without a
   /// router.
   virtual void set_tally(const RoutingTally&) {}

@@ -218,6 +218,14 @@ std::vector<RoutingSums> Transformer::routing() const {
   return all;
 }
 
+std::vector<PlacedExperts*> Transformer::placed_experts() const {
+  std::vector<PlacedExperts*> all;
+  for (Sublayer* const sublayer : routed_) {
+    if (PlacedExperts* const experts = sublayer->placed_experts()) all.push_back(experts);
+  }
+  return all;
+}
+
 void Transformer::clear_routing() {
   launch(stream_, Clear<std::int64_t>{.y = counts_.span<std::int64_t>()});
   launch(stream_, Clear<double>{.y = probability_.span<double>()});

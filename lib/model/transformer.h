@@ -100,6 +100,8 @@ class Transformer {
   std::vector<RoutingSums> routing() const;
   /// Returns the mixtures of this stage's blocks in forward order.
   std::span<const Mixture> mixtures() const { return mixtures_; }
+  /// Returns the experts of this stage's blocks that are divided among ranks, in forward order.
+  std::vector<PlacedExperts*> placed_experts() const;
   /// Switches the counting of routing on or off for later passes. It is on at first.
   void count_routing(bool on) { counting_ = on; }
   /// Makes the routers of FFNs skip this many of the best experts of every token from now on, see Route::skip.

@@ -15,6 +15,7 @@ class AdamWRule final : public UpdateRule {
   void prepare(double lr, std::int64_t n) const override { rates_.upload(lr, n); }
   void launch(const Launch& launch) const override { tables_.update(rates_.adamw(), rates_.update(), launch); }
   void check_digests(bool renew) const override { tables_.check_digests(renew); }
+  void slices_renamed() const override { tables_.slices_renamed(); }
   std::optional<Damage> damage() const override { return tables_.damage(); }
 
  private:

@@ -35,6 +35,7 @@ class MuonRule final : public UpdateRule {
                    launch);
   }
   void check_digests(bool renew) const override { tables_.check_digests(renew); }
+  void slices_renamed() const override { tables_.slices_renamed(); }
   std::optional<Damage> damage() const override { return tables_.damage(); }
   ProcessGroup::Traffic traffic(ParameterUnit::Group group) const override {
     for (std::size_t g = 0; g < muon_groups.size(); ++g) {

@@ -62,6 +62,8 @@ class Optimizer {
   std::string find_damage() const;
   /// find_damage() for frozen units only. Buffers are not checked, since other code updates them.
   std::string find_frozen_damage() const;
+  /// Call after slices of units belong to other logical tensors than before, see PlacedExperts::set_placement().
+  void slices_renamed() const { rule_->slices_renamed(); }
   /// Stores new digests of the memory. Call after weights or states were changed by anything but an update.
   void renew_digests();
 

@@ -59,6 +59,10 @@ class UpdateRule {
   /// the rule was made with `watched`.
   virtual void check_digests(bool renew) const = 0;
 
+  /// Call after slices of the units belong to other logical tensors than before: the numbers that round states
+  /// (optim.moments = bf16) depend on the tensor.
+  virtual void slices_renamed() const = 0;
+
   /// The first block of flat_block elements that was changed by anything but a launch.
   struct Damage {
     std::size_t share;

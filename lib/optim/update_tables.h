@@ -24,7 +24,10 @@ class UpdateTables {
   static constexpr std::size_t states = AdamWOrMuon::states;
 
   explicit UpdateTables(const UpdateRuleInput& input)
-      : stream_(input.stream), rounds_(input.config.moments == MomentType::bf16) {
+      : stream_(input.stream),
+        shares_(input.shares),
+        seed_(input.seed),
+        rounds_(input.config.moments == MomentType::bf16) {
     if (!input.shares.empty()) type_ = input.shares.front().share.values.dtype();
     dispatch([&]<class T, class S>() { fill<T, S>(input); });
     if (input.watched) digests_ = Tensor::zeros(stream_, DType::i32, {blocks_ + 1}, MemoryKind::optimizer);
@@ -66,6 +69,15 @@ class UpdateTables {
                                            .digests = digests(),
                                            .rounding = rounding(number)});
     });
+  }
+
+  /// See UpdateRule::slices_renamed().
+  void slices_renamed() const {
+    if (!rounds_ || !slices_.defined()) return;
+    std::vector<RoundedSlice> slices;
+    for (const UpdatedShare& updated : shares_) append_slices(updated.share, slices);
+    require(slices.size() * sizeof(RoundedSlice) == slices_.bytes(), "slices have changed their shapes");
+    copy_to_device(stream_, slices_.raw(), slices.data(), slices_.bytes());
   }
 
   /// See UpdateRule::check_digests() and damage().
@@ -120,10 +132,9 @@ class UpdateTables {
                                          .first_span = std::ssize(spans)};
       for (std::size_t s = 0; s < states; ++s) tensor.state[s] = updated.states[s].template data<S>();
       if (rounds_) {
-        const std::vector<RoundedSlice> own = rounded_slices(input.seed, *share.unit, share.updated.first);
         tensor.first_slice = std::ssize(slices);
-        tensor.slices = std::ssize(own);
-        slices.insert(slices.end(), own.begin(), own.end());
+        append_slices(share, slices);
+        tensor.slices = std::ssize(slices) - tensor.first_slice;
       }
       tensors.push_back(tensor);
       first_block_.push_back(blocks_);
@@ -150,6 +161,11 @@ class UpdateTables {
     if (rounds_) slices_ = table_of(stream_, slices);
   }
 
+  void append_slices(const UnitShare& share, std::vector<RoundedSlice>& slices) const {
+    const std::vector<RoundedSlice> own = rounded_slices(seed_, *share.unit, share.updated.first);
+    slices.insert(slices.end(), own.begin(), own.end());
+  }
+
   StateRounding rounding(std::span<const std::int64_t> number) const {
     if (!rounds_) return {};
     return {.slices = rows_of<RoundedSlice>(slices_), .update = number};
@@ -162,6 +178,8 @@ class UpdateTables {
   }
 
   Stream stream_;
+  std::span<const UpdatedShare> shares_;
+  std::uint64_t seed_;
   bool rounds_;                            // states are bf16
   DType type_ = DType::f32;                // type of the values of all shares
   std::vector<std::int64_t> first_block_;  // [shares]

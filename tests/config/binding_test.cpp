@@ -404,6 +404,8 @@ Config unusual() {
                 6,
                 true,
                 PlacementKind::pairs,
+                8,
+                0.25,
                 DispatchKind::direct,
                 7,
                 Overlap::batches,

@@ -118,6 +118,41 @@ TEST(ConfigProblems, impossible_mixtures_are_reported) {
   });
 }
 
+TEST(ConfigProblems, impossible_moves_of_experts_are_reported) {
+  const auto moving = [](Config& c) {
+    c.moe.experts = 16;
+    c.parallel.expert = 2;
+    c.parallel.replace_every = 10;
+  };
+  Config possible = sparse();
+  moving(possible);
+  EXPECT_THAT(problems(possible, 4), testing::IsEmpty());
+  expect_each_reported({
+      {[](Config& c) { c.parallel.replace_every = 10; },
+       {"parallel.replace_every = 10 with parallel.expert = 1: experts cannot move without other ranks"}},
+      {[](Config& c) { c.parallel.replace_every = -1; }, {"parallel.replace_every = -1: must be"}},
+      {[](Config& c) { c.parallel.replace_gain = 1; }, {"parallel.replace_gain = 1: must be"}},
+      {[&](Config& c) {
+         moving(c);
+         c.optim.train_only = {"*/mlp/*"};
+       },
+       {"parallel.replace_every = 10 with optim.train_only: only experts that are trained as a whole can move"}},
+      {[&](Config& c) {
+         moving(c);
+         c.optim.lora_rank = 4;
+         c.optim.lora_targets = {"*/q_proj/weight"};
+       },
+       {"parallel.replace_every = 10 with optim.lora_rank"}},
+      {[&](Config& c) {
+         moving(c);
+         c.moe.group_limit = 2;
+         c.balance.device_groups = 4;
+       },
+       {"parallel.replace_every = 10 with moe.group_limit = 2 and balance.device_groups = 4: experts move within a "
+        "group"}},
+  });
+}
+
 TEST(ConfigProblems, impossible_experts_without_weights_are_reported) {
   const auto none = [](Config& c) {
     c.moe = {};

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "plan/mesh_rank.h"
 #include "support/checkpoint_values.h"
 #include "support/tiny_run.h"
+#include "train/step/live_placement.h"
 #include "train/step/step.h"
 
 namespace lyceum {
@@ -84,6 +86,10 @@ class TinyTraining {
   /// Makes the optimizer continue from the current weights of the model.
   void adopt() { optimizer_.adopt_weights(); }
   const Optimizer& optimizer() const { return optimizer_; }
+  /// Returns an object that moves experts of this model. Collective.
+  std::unique_ptr<LivePlacement> live_placement() {
+    return std::make_unique<LivePlacement>(config_, *setup_, model_, zero_, optimizer_);
+  }
   StagedModel& model() { return model_; }
   const Config& config() const { return config_; }
   TokenLoader loader() const { return data_.loader(config_); }
@@ -201,6 +207,25 @@ inline void expect_same_run(const Trajectory& run, const Trajectory& serial, con
     EXPECT_TRUE(std::sqrt(difference) <= tolerance * std::sqrt(size) + 1e-7)
         << name << " " << slice.name << ": " << std::sqrt(difference / size);
   }
+}
+
+/// Expects at least `share` of the states of this rank to have the bits of a serial run. Sums of gradients may differ
+/// in their last bits, which seldom changes how a state is rounded; other random numbers would change about half.
+inline void expect_same_rounding(const Trajectory& run, const Trajectory& serial, double share,
+                                 const std::string& name) {
+  std::map<std::string, const Trajectory::Slice*> whole;
+  for (const Trajectory::Slice& slice : serial.weights) whole[slice.name] = &slice;
+  std::int64_t equal = 0, states = 0;
+  for (const Trajectory::Slice& slice : run.weights) {
+    if (!is_optimizer_state(slice.name) || slice.name.starts_with(average_prefix)) continue;
+    const std::vector<float> expected = values_in_box(*whole.at(slice.name), slice.box);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (expected[i] == 0) continue;  // frozen
+      ++states;
+      equal += slice.values[i] == expected[i];
+    }
+  }
+  EXPECT_GE(static_cast<double>(equal), share * static_cast<double>(states)) << name << ": " << states << " states";
 }
 
 }  // namespace lyceum

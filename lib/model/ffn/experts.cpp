@@ -1,5 +1,9 @@
 #include "model/ffn/experts.h"
 
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "autograd/copies.h"
@@ -18,8 +22,9 @@ FfnShape expert_shape(const Config& config, std::int64_t width) {
   return {.hidden = bank_hidden(config), .width = width, .part = TensorPart::routed};
 }
 
-/// Appends the tensors of routed experts to `tensors`. Adjacent experts of equal width are declared together.
-void add_bank(const Config& config, const Mixture& mixture, std::vector<SublayerTensor>& tensors) {
+/// Returns the tensors of routed experts. Adjacent experts of equal width are declared together.
+std::vector<SublayerTensor> bank_tensors(const Config& config, const Mixture& mixture) {
+  std::vector<SublayerTensor> tensors;
   for (std::int64_t first = 0, end = 0; first < mixture.weighted(); first = end) {
     const auto width = [&](std::int64_t e) { return mixture.widths[static_cast<std::size_t>(e)]; };
     while (end < mixture.weighted() && width(end) == width(first)) ++end;
@@ -29,6 +34,7 @@ void add_bank(const Config& config, const Mixture& mixture, std::vector<Sublayer
       tensors.push_back(std::move(tensor));
     }
   }
+  return tensors;
 }
 
 /// Returns the tensors of the half without those of the router, in checkpoint order.
@@ -44,7 +50,7 @@ std::vector<SublayerTensor> tensors_of_experts(const Config& config, const Mixtu
     tensors.push_back({"latent/down/weight", {latent, hidden}, model.init_std, TensorPart::latent});
     tensors.push_back({"latent/up/weight", {hidden, latent}, model.init_std, TensorPart::latent});
   }
-  add_bank(config, mixture, tensors);
+  std::ranges::move(bank_tensors(config, mixture), std::back_inserter(tensors));
   return tensors;
 }
 
@@ -79,10 +85,12 @@ std::int64_t expert_column(const Config& config) {
 MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                    const SublayerUnits& units, ExpertPlacements placements)
     : mixture_(mixture),
+      prefix_(prefix),
       mesh_(&mesh),
+      unit_(units.experts),
+      bank_(bank_tensors(config, mixture)),
       placements_(std::move(placements)),
-      route_(route_of(placements_.ranks, mesh.expert_hops(),
-                      {mixture.k, mixture.choices(), mixture.group_limit, &placements_.devices})),
+      route_(present_route()),
       router_(config, mixture, prefix, {units.replicated, units.untrained}, placements_.devices),
       overlaps_(config.parallel.overlap != Overlap::none),
       activation_(activation_of(config.model)) {
@@ -97,6 +105,47 @@ MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::stri
   auto bank = std::make_shared<std::vector<ExpertBank::Expert>>();
   for (const std::int32_t e : own) bank->push_back(ffn_parameters(parameters, expert_tensor_name(e, "")));
   experts_ = std::move(bank);
+}
+
+ExpertRoute MoeLayer::present_route() const {
+  return route_of(placements_.ranks, mesh_->expert_hops(),
+                  {mixture_.k, mixture_.choices(), mixture_.group_limit, &placements_.devices});
+}
+
+std::vector<std::int64_t> MoeLayer::slot_elements() const {
+  std::map<std::int64_t, std::int64_t> of_width;
+  std::vector<std::int64_t> elements;
+  for (std::int32_t expert = 0; expert < mixture_.weighted(); ++expert) {
+    const auto [found, added] = of_width.try_emplace(mixture_.widths[static_cast<std::size_t>(expert)]);
+    if (added) {
+      ParameterUnit slot("slot", ParameterUnit::Group::expert);
+      const SublayerParameters parameters(bank_, prefix_, *mesh_, {slot, slot, slot, &slot}, std::span(&expert, 1));
+      found->second = slot.size();
+    }
+    elements.push_back(found->second);
+  }
+  return elements;
+}
+
+void MoeLayer::set_placement(const Placement& placement) {
+  const std::span<const std::int32_t> before = placements_.ranks.experts_of(mesh_->expert.rank()),
+                                      now = placement.experts_of(mesh_->expert.rank());
+  require(before.size() == now.size(), "a rank with {} experts of {} cannot hold {}", before.size(), prefix_,
+          now.size());
+  std::map<std::string, std::string> names;  // prefix of the tensors of an expert, before and now
+  for (std::size_t slot = 0; slot < now.size(); ++slot) {
+    names[prefix_ + "/" + expert_tensor_name(before[slot], "")] = prefix_ + "/" + expert_tensor_name(now[slot], "");
+  }
+  const auto rename = [&](std::string& name) {
+    const std::size_t length = name.find('/', prefix_.size() + std::string_view("/experts/").size()) + 1;
+    name.replace(0, length, names.at(name.substr(0, length)));
+  };
+  for (const auto& parameter : unit_->parameters()) {
+    rename(parameter->name);
+    for (ParameterSlice& slice : parameter->slices) rename(slice.name);
+  }
+  placements_.ranks = placement;
+  route_ = present_route();
 }
 
 Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable& x) const {

@@ -10,6 +10,7 @@
 #include "autograd/expert_bank.h"
 #include "config/config.h"
 #include "model/ffn/dense.h"
+#include "model/placed_experts.h"
 #include "model/routing/expert_placements.h"
 #include "model/routing/router.h"
 #include "model/sublayer.h"
@@ -39,7 +40,7 @@ std::int64_t expert_column(const Config& config);
 /// latent/down/weight [d, hidden], latent/up/weight [hidden, d] [LatentMoE]. Experts without weights contribute 0, or
 /// gate · x, on the token's own rank [MoE++]. With moe.shared_gate the output of the shared experts is multiplied by
 /// σ(x · w), w = shared_expert_gate/weight [1, hidden] [Qwen2-MoE].
-class MoeLayer : public Sublayer {
+class MoeLayer : public Sublayer, private PlacedExperts {
  public:
   /// Adds its parameters to `units`. `mixture`: the routed experts; `placements`: their placements. `prefix`: prefix of
   /// the tensor names, without a slash at the end. `mesh` must outlive this.
@@ -50,8 +51,16 @@ class MoeLayer : public Sublayer {
   const Mixture* mixture() const override { return &mixture_; }
   const Router* router() const override { return &router_; }
   void set_tally(const RoutingTally& tally) override { tally_ = tally; }
+  PlacedExperts* placed_experts() override { return unit_ ? this : nullptr; }
 
  private:
+  MixtureId id() const override { return mixture_.id; }
+  const Placement& placement() const override { return placements_.ranks; }
+  const ParameterUnit& unit() const override { return *unit_; }
+  std::vector<std::int64_t> slot_elements() const override;
+  void set_placement(const Placement& placement) override;
+  /// Returns the route of tokens to the experts of the present placement.
+  ExpertRoute present_route() const;
   /// Returns a copy of `index` [tokens, k] in which choices beyond an expert's capacity are −1, which means no expert.
   /// The tokens are those in this rank's range. Counts the dropped choices in the tally. Collective over the ranks that
   /// share a sequence.
@@ -70,8 +79,11 @@ class MoeLayer : public Sublayer {
   Variable run_local_experts(Tape& tape, const TokensAndChoices& tokens) const;
 
   Mixture mixture_;
+  std::string prefix_;
   RoutingTally tally_{};
   const Mesh* mesh_;
+  ParameterUnit* unit_;               // of the routed experts; null if there are none
+  std::vector<SublayerTensor> bank_;  // tensors of the routed experts
   ExpertPlacements placements_;
   ExpertRoute route_;
   Router router_;

@@ -11,11 +11,11 @@ namespace lyceum {
 /// groups that a balance loss counts as devices.
 struct Placement {
   std::vector<int> owner;           // [experts]: the rank of each expert
-  std::vector<std::int32_t> order;  // [experts]: experts sorted by owner, then by index
+  std::vector<std::int32_t> order;  // [experts]: experts sorted by owner, then by slot: their order in a rank's memory
   std::vector<std::int64_t> first;  // [ranks + 1]: rank r holds order[first[r]] … order[first[r + 1] − 1]
 
-  /// Makes a placement from the owner of every expert, which must be less than `ranks`. Throws a usage Error if a rank
-  /// owns no expert, as the following functions do.
+  /// Makes a placement from the owner of every expert, which must be less than `ranks`. The slots of a rank are in
+  /// ascending order of its experts. Throws a usage Error if a rank owns no expert, as the following functions do.
   static Placement of_owners(std::vector<int> owner, int ranks);
   /// Assigns consecutive experts to each rank, as evenly as possible; the first ranks have one more.
   static Placement contiguous(std::int64_t experts, int ranks);
@@ -29,7 +29,7 @@ struct Placement {
 
   int ranks() const { return static_cast<int>(first.size()) - 1; }
   std::int64_t experts() const { return static_cast<std::int64_t>(owner.size()); }
-  /// Returns the experts of a rank in ascending order.
+  /// Returns the experts of a rank in the order of their slots.
   std::span<const std::int32_t> experts_of(int rank) const;
   bool operator==(const Placement&) const = default;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "parallel/comm/sequences.h"
 #include "parallel/comm/verdict.h"
 #include "plan/mesh_rank.h"
+#include "train/step/live_placement.h"
 #include "train/step/step.h"
 
 namespace lyceum {
@@ -25,11 +27,14 @@ StepRehearsal rehearse(ProcessGroup world, const Config& config, const TokenLoad
   Optimizer optimizer(config.optim, setup.mesh, setup.stream, zero.shares(),
                       {.watched = config.run.audit_every > 0, .seed = config.run.seed});
   TrainStep train_step(config, setup, model, zero, optimizer);
+  std::optional<LivePlacement> live;
+  if (config.parallel.replace_every > 0) live.emplace(config, setup, model, zero, optimizer);
   std::vector<LedgerEntry> operations;
   Ledger& ledger = setup.mesh.world.ledger();
   ledger.listen([&](const LedgerEntry& entry) { operations.push_back(entry); });
   const std::int64_t sent_before = setup.mesh.world.sent_messages();
   train_step.run(loader, step, 0, config.optim.lr);
+  if (is_due(step + 1, config.parallel.replace_every)) live->rehearse();
   ledger.listen({});
   const std::int64_t messages = setup.mesh.world.sent_messages() - sent_before;
   return {.operations = std::move(operations), .messages = messages, .mesh = std::move(setup.mesh)};
@@ -105,6 +110,7 @@ void require_matching_steps(const Config& config, const ProcessGroup& world, con
   require_step(0);
   const std::int64_t audited = config.run.audit_every, twice = config.run.replay_every;
   if (audited > 1 || twice > 1) require_step(std::max<std::int64_t>(1, audited) * std::max<std::int64_t>(1, twice) - 1);
+  if (config.parallel.replace_every > 1) require_step(config.parallel.replace_every - 1);
 }
 
 }  // namespace lyceum

@@ -19,7 +19,8 @@ struct StepRehearsal {
 };
 /// Local. Runs the code of a training step as rank `rank` of `ranks` on a RehearsalStream: without other ranks, without
 /// computing, and without the memory of a step (docs/architecture.md, "rehearsal"). Assumes that all experts are chosen
-/// equally often. `step`: number of steps before this one, which decides if the step is audited or replayed.
+/// equally often. `step`: number of steps before this one, which decides if the step is audited or replayed, and if
+/// experts move after it.
 StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int rank, int ranks,
                             std::int64_t step = 0);
 /// Local. Returns the number of MPI messages that rank `rank` of `ranks` sends in the first step, from a rehearsal like

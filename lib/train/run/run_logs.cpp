@@ -8,6 +8,7 @@
 
 #include "core/allocator.h"
 #include "core/clock.h"
+#include "core/resident_memory.h"
 #include "io/files/journaled_hdf5.h"
 #include "io/run/prometheus.h"
 #include "io/run/starts.h"
@@ -101,7 +102,8 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"skipped", state.skipped},
                   {"outliers", state.outliers},
                   {"rollbacks", state.rollbacks},
-                  {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak}};
+                  {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak},
+                  {"resident_peak_bytes", peak_resident_memory()}};
   if (state.stage > 0) (*record_)["stage"] = state.stage;
   if (result.layers) add_layers(*result.layers, *record_);
   for (const StepResult::LayerLoss& loss : result.losses) (*record_)[name_of(loss.kind) + "_loss"] = loss.value;
@@ -179,6 +181,12 @@ void RunLogs::finish() {
                     "reads them: close the file there, then start the same command again",
                     file.string(), JournaledHdf5::journal_of(file).string()));
   });
+}
+
+void RunLogs::placement_changed(const RunState& state) {
+  if (!routing_ || state.step >= config_.run.steps) return;
+  routing_.reset();  // the next record opens the file with the new ranks of experts
+  resumed_step_ = state.step;
 }
 
 /// Appends the unwritten records to routing.h5. Opens the file if it is not open; after a failure the next call tries

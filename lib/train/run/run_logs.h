@@ -54,6 +54,10 @@ class RunLogs {
   /// be written stay in state.unwritten_routing until a later call.
   void routing(RunState& state);
 
+  /// Call after experts have moved to other ranks: routing.h5 states the present placement. Call routing() before, if a
+  /// record is due.
+  void placement_changed(const RunState& state);
+
   /// Completes routing.h5 at the end of the run. Warns if another program that holds it open prevents that.
   void finish();
 
@@ -78,7 +82,7 @@ class RunLogs {
   const Config& config_;
   const RunSetup& setup_;
   RunReport& report_;
-  std::int64_t resumed_step_ = -1;  // the logs continue after this step; -1: they begin with the run
+  std::int64_t resumed_step_ = -1;  // routing.h5 continues after this step; -1: it begins with the run
   std::unique_ptr<nlohmann::ordered_json> record_;
   bool unwritten_ = false;           // record_ has a step that is not in metrics.jsonl
   std::optional<Events> written_;    // of the last record that was written since open()

@@ -139,9 +139,18 @@ void RunReport::begin_stage(const Config& run_config, int stage, const RunData* 
   for (const std::string& line : data_lines(config_, *data, last - first + 1)) note(line);
 }
 
-void RunReport::placement(const RunState& state) {
+void RunReport::placement(const RunState& state, bool recorded) {
   if (!prints() || setup_.mesh.expert.size() == 1) return;
-  for (const std::string& line : placement_lines(config_, state.placement, state.load)) note(line);
+  for (const std::string& line : placement_lines(config_, state.placement, state.load, recorded)) note(line);
+}
+
+void RunReport::moved(const PlacementChange& change, const RunState& state, double seconds) {
+  if (!prints()) return;
+  note(fmt::format(
+      "step {}: {} of {} changed ranks in {} s ({}): the busiest rank now has {} times the mean FLOPs, before {}",
+      state.step, count_text(change.experts, "expert"), count_text(change.layers, "layer"), real_text(seconds, ".2f"),
+      text_of_bytes(change.bytes), real_text(change.imbalance_after, ".3f"),
+      real_text(change.imbalance_before, ".3f")));
 }
 
 void RunReport::reopened(const MetricsLog& metrics, std::int64_t step) {

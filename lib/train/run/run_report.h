@@ -17,6 +17,7 @@
 #include "train/run/run_state.h"
 #include "train/run/throughput.h"
 #include "train/setup/run_setup.h"
+#include "train/step/live_placement.h"
 #include "train/step/step.h"
 
 namespace lyceum {
@@ -50,7 +51,9 @@ class RunReport {
   /// of the stage if they are others than those of the stage before, or null.
   void begin_stage(const Config& run_config, int stage, const RunData* data);
   /// Prints the placement of the experts on the ranks.
-  void placement(const RunState& state);
+  void placement(const RunState& state, bool recorded);
+  /// Prints that experts have moved to other ranks after the last step of `state`, which took `seconds`.
+  void moved(const PlacementChange& change, const RunState& state, double seconds);
   /// Prints which lines of metrics.jsonl were removed or are missing. `metrics`: as opened to resume after `step`.
   void reopened(const MetricsLog& metrics, std::int64_t step);
   /// Prints the line of a step if it is due, and news of dead experts. `state`: the state after the step. `seconds`:

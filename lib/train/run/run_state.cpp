@@ -1,10 +1,13 @@
 #include "train/run/run_state.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <utility>
 
 #include "core/error.h"
 #include "io/text/json.h"
@@ -209,6 +212,19 @@ int placement_ranks(const std::vector<int>& owner) {
   return ranks;
 }
 
+/// Sets the order of the experts on their ranks. Throws a bad_input Error unless `order` [experts] contains every
+/// expert once, sorted by rank.
+void set_order(Placement& placement, std::vector<std::int32_t> order) {
+  std::vector<std::int32_t> experts = order;
+  std::ranges::sort(experts);
+  const auto rank_of = [&](std::int32_t expert) { return placement.owner[static_cast<std::size_t>(expert)]; };
+  std::vector<std::int32_t> all(placement.owner.size());
+  std::iota(all.begin(), all.end(), 0);
+  require_input(experts == all && std::ranges::is_sorted(order, {}, rank_of),
+                "the checkpoint's order of experts on their ranks is not one of the {} experts", placement.experts());
+  placement.order = std::move(order);
+}
+
 [[noreturn]] void fail_unreadable(const nlohmann::json::exception& error) {
   fail(ExitCode::bad_input, "the checkpoint's trainer state cannot be read: {}", error.what());
 }
@@ -295,7 +311,13 @@ std::string RunState::text() const {
   for (const IdleExperts& layer : idle) idles.emplace_back(object_of(layer.id))["steps"] = layer.steps;
   Json placements = Json::array();
   for (const MixturePlacement& layer : placement) {
-    placements.emplace_back(object_of(layer.id))["rank_of_expert"] = layer.ranks.owner;
+    Json& json = placements.emplace_back(object_of(layer.id));
+    json["rank_of_expert"] = layer.ranks.owner;
+    if (!std::ranges::is_sorted(layer.ranks.order, {}, [&](std::int32_t expert) {
+          return std::pair(layer.ranks.owner[static_cast<std::size_t>(expert)], expert);
+        })) {
+      json["order"] = layer.ranks.order;
+    }
   }
   Json files = Json::array();
   for (const DataIdentity& each : data) {
@@ -348,6 +370,7 @@ std::vector<MixturePlacement> RunState::placement_of(const std::string& text) {
       require_input(ranks > 0 && (placement.empty() || placement[0].ranks.ranks() == ranks),
                     "the checkpoint's placement of the experts of layer {} fits no mesh", json_text(layer.at("layer")));
       placement.push_back({id_of(layer), Placement::of_owners(owner, ranks)});
+      if (layer.contains("order")) set_order(placement.back().ranks, Exact(layer.at("order")));
     }
     return placement;
   } catch (const nlohmann::json::exception& error) {

@@ -41,11 +41,13 @@ struct RunState {
   /// of this rank. Not saved: call sum_routing() before text().
   std::vector<RoutingSums> own_routing;
   Soundness soundness;
-  RecentSteps recent;                       // for optim.skip_above
-  std::vector<ExpertLoad> load;             // decaying sums over steps, for the placement of experts
-  std::vector<IdleExperts> idle;            // steps since each expert last had a token; skipped steps do not count
-  std::vector<DataIdentity> data;           // identities of the token files of the present stage
-  std::vector<MixturePlacement> placement;  // placement at this start; saved in checkpoints, but not used on resume
+  RecentSteps recent;              // for optim.skip_above
+  std::vector<ExpertLoad> load;    // decaying sums over steps, for the placement of experts
+  std::vector<IdleExperts> idle;   // steps since each expert last had a token; skipped steps do not count
+  std::vector<DataIdentity> data;  // identities of the token files of the present stage
+  /// Present placement of the experts. Saved in checkpoints; a resumed run begins with it if parallel.replace_every is
+  /// set, see LivePlacement::fits().
+  std::vector<MixturePlacement> placement;
 
   /// Returns the tokens of all samples so far, those of the present loader with `seq_len` tokens each.
   std::int64_t tokens(std::int64_t seq_len) const {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <numeric>
 
@@ -56,14 +57,32 @@ std::string text_of(std::span<const std::int32_t> experts) {
   return text;
 }
 
+/// Returns the experts of a rank in ascending order.
+std::vector<std::int32_t> sorted_experts(const MixturePlacement& layer, int rank) {
+  const std::span<const std::int32_t> slots = layer.ranks.experts_of(rank);
+  std::vector<std::int32_t> experts(slots.begin(), slots.end());
+  std::ranges::sort(experts);
+  return experts;
+}
+
+/// True if experts have moved away from the ranks that parallel.placement gives them. False with parallel.placement =
+/// cost, which depends on the load at the start.
+bool has_moved(const Config& config, std::span<const MixturePlacement> layers) {
+  if (config.parallel.placement == PlacementKind::cost) return false;
+  return std::ranges::any_of(layers, [&](const MixturePlacement& layer) {
+    const Placement placed = place_experts(config, mixture_of(config, layer.id), layer.ranks.ranks(), {});
+    return placed.owner != layer.ranks.owner;
+  });
+}
+
 /// Returns the experts of a rank if they are the same in all layers, or else their number: "7 to 9 per layer".
 std::string experts_text(std::span<const MixturePlacement> layers, int rank) {
-  const std::span<const std::int32_t> experts = layers[0].ranks.experts_of(rank);
+  const std::vector<std::int32_t> experts = sorted_experts(layers[0], rank);
   std::size_t least = experts.size(), most = experts.size();
   bool same = true;
   for (const MixturePlacement& layer : layers) {
-    const std::span<const std::int32_t> others = layer.ranks.experts_of(rank);
-    same = same && std::ranges::equal(experts, others);
+    const std::vector<std::int32_t> others = sorted_experts(layer, rank);
+    same = same && experts == others;
     least = std::min(least, others.size());
     most = std::max(most, others.size());
   }
@@ -174,7 +193,7 @@ std::vector<std::string> stage_lines(const Config& config) {
 }
 
 std::vector<std::string> placement_lines(const Config& config, std::span<const MixturePlacement> layers,
-                                         std::span<const ExpertLoad> measured) {
+                                         std::span<const ExpertLoad> measured, bool recorded) {
   if (layers.empty()) return {};
   const int ranks = layers[0].ranks.ranks();
   const auto number = static_cast<double>(layers.size());
@@ -191,8 +210,10 @@ std::vector<std::string> placement_lines(const Config& config, std::span<const M
   if (std::cmp_less_equal(ranks, max_rows)) lines = placement_table(config, layers, flops);
   lines.push_back(fmt::format(
       "placement  {}, {}: the busiest of {} expert ranks has {} times the mean FLOPs, {} in the worst of {}",
-      name_of(config.parallel.placement), measured.empty() ? "assuming an even load" : "by the measured load", ranks,
-      real_text(busiest, ".3f"), real_text(worst, ".3f"), count_text(std::ssize(layers), "layer")));
+      recorded ? "that of the checkpoint"
+               : name_of(config.parallel.placement) + (has_moved(config, layers) ? " with moves" : ""),
+      measured.empty() ? "assuming an even load" : "by the measured load", ranks, real_text(busiest, ".3f"),
+      real_text(worst, ".3f"), count_text(std::ssize(layers), "layer")));
   return lines;
 }
 

@@ -169,6 +169,11 @@ std::vector<ExpertLoad> StartingPoint::expert_load() const {
   return RunState::load_of(checkpoint_->header().trainer_state);
 }
 
+std::vector<MixturePlacement> StartingPoint::expert_placement() const {
+  if (!checkpoint_ || before_.parallel.placement != config_.parallel.placement) return {};
+  return RunState::placement_of(checkpoint_->header().trainer_state);
+}
+
 RunState StartingPoint::start(const Parts& parts) const {
   RunState state;
   checkpoint_ ? resume(state, parts) : start_new_run(state, parts);

@@ -64,6 +64,8 @@ class StartingPoint {
   std::string transformers() const { return checkpoint_ ? checkpoint_->transformers() : std::string(); }
   /// Returns the load of each mixture as the checkpoint states it; empty without a checkpoint and for older ones.
   std::vector<ExpertLoad> expert_load() const;
+  /// Returns the placement of the experts with which the checkpoint was written; empty without a checkpoint.
+  std::vector<MixturePlacement> expert_placement() const;
 
   /// The objects that start() initialises.
   struct Parts {

@@ -26,6 +26,7 @@
 #include "train/run/step_trace.h"
 #include "train/run/throughput.h"
 #include "train/setup/run_setup.h"
+#include "train/step/live_placement.h"
 #include "train/step/step.h"
 
 namespace lyceum {
@@ -70,6 +71,8 @@ class Trainer {
   void update_state(const StepResult& result);
   void validate();
   void report_entropy();
+  std::pair<std::vector<MixturePlacement>, bool> first_placement();
+  void replace_experts();
   void agree_on_gemms();
   struct SaveOptions {
     bool in_background = false;  // start to save in a thread; finish_save() completes it
@@ -117,6 +120,7 @@ class Trainer {
   StagedModel model_;
   Zero zero_;
   Optimizer optimizer_;
+  std::optional<LivePlacement> live_placement_;  // with parallel.replace_every
   int stage_ = 1;
   StageSchedule schedule_;               // of the learning rate; its length is state_.schedule_steps
   std::optional<TokenLoader> loader_;    // training samples at positions of the run

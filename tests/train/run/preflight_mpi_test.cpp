@@ -45,12 +45,15 @@ std::vector<const ProcessGroup*> groups_of(const Mesh& mesh) {
 void expect_step_as_rehearsed(const Config& config, const std::string& name) {
   SCOPED_TRACE(name);
   TinyTraining training(config, test_world(), working_type(config.run));
+  const std::unique_ptr<LivePlacement> live =
+      config.parallel.replace_every == 1 ? training.live_placement() : std::unique_ptr<LivePlacement>();
   const Mesh& mesh = training.setup().mesh;
   std::vector<LedgerEntry> called;
   std::vector<std::vector<std::int64_t>> before;
   for (const ProcessGroup* group : groups_of(mesh)) before.push_back(fixed_traffic(*group));
   mesh.world.ledger().listen([&](const LedgerEntry& entry) { called.push_back(entry); });
   training.run_steps_only(0, 1);
+  if (live) live->rehearse();
   mesh.world.ledger().listen({});
 
   Config resolved = config;
@@ -157,6 +160,23 @@ TEST(Preflight, BatchesThatOverlapToo) {
         expect_step_as_rehearsed(
             config, "tp" + std::to_string(tensor) + " ep" + std::to_string(expert) + " zero " + std::to_string(zero));
       }
+    }
+  }
+}
+
+/// A step after which experts move.
+TEST(Preflight, MovesOfExpertsToo) {
+  const int world = test_world().size();
+  for (int zero = 0; zero <= 3; ++zero) {
+    for (const ParallelConfig& parallel : {ParallelConfig{.expert = 2, .zero = zero},
+                                           ParallelConfig{.tensor = 2, .expert = 2, .expert_tensor = 2, .zero = zero},
+                                           ParallelConfig{.pipeline = 2, .expert = 2, .zero = zero}}) {
+      Config config = tiny_config();
+      config.moe.expert_sizes.clear();
+      config.parallel = parallel;
+      config.parallel.replace_every = 1;
+      if (!contradictions(config, world).empty()) continue;
+      expect_step_as_rehearsed(config, "zero " + std::to_string(zero));
     }
   }
 }

@@ -28,6 +28,23 @@ TEST(RunState, ForgetsSlowlyAndComesBackFromACheckpoint) {
   EXPECT_EQ(back.load, expected);
 }
 
+TEST(RunState, KeepsTheOrderOfExpertsOnTheirRanks) {
+  RunState state;
+  Placement moved = Placement::of_owners({0, 1, 1, 0}, 2);
+  EXPECT_EQ(moved.order, (std::vector<std::int32_t>{0, 3, 1, 2}));
+  moved.order = {3, 0, 1, 2};
+  state.placement = {{{1}, moved}, {{2}, Placement::of_owners({0, 0, 1, 1}, 2)}};
+  const std::vector<MixturePlacement> back = RunState::placement_of(state.text());
+  ASSERT_EQ(back.size(), 2U);
+  EXPECT_EQ(back[0].ranks, moved);
+  EXPECT_EQ(back[1].ranks, state.placement[1].ranks);
+  for (const char* order : {"[3, 0, 1]", "[0, 1, 2, 3]", "[3, 3, 1, 2]", "[3, 0, 1, 4]", "[3, 0, 1, -1]"}) {
+    const std::string text =
+        std::string(R"({"placement": [{"layer": 1, "rank_of_expert": [0, 1, 1, 0], "order": )") + order + "}]}";
+    EXPECT_THROW(RunState::placement_of(text), Error) << order;
+  }
+}
+
 TEST(RunState, RefusesWhatIsNoLoad) {
   EXPECT_TRUE(RunState::load_of("{}").empty());  // an older checkpoint
   EXPECT_THROW(RunState::load_of(R"({"expert_load": [{"layer": 1, "tokens": [1, -2]}]})"), Error);

@@ -72,6 +72,20 @@ TEST(PlacementLines, HaveExpertsParametersAndShares) {
           "FLOPs, 1.000 in the worst of 2 layers"));
 }
 
+TEST(PlacementLines, SayThatExpertsHaveMoved) {
+  const Config config = four_experts();
+  std::vector<MixturePlacement> placements = place_all_experts(config, 2, {});
+  for (MixturePlacement& layer : placements) {
+    layer.ranks = Placement::of_owners({0, 1, 0, 1}, 2);
+    std::swap(layer.ranks.order[0], layer.ranks.order[1]);
+  }
+  const std::vector<std::string> lines = placement_lines(config, placements, {});
+  ASSERT_THAT(lines, SizeIs(4));
+  EXPECT_THAT(lines[1], HasSubstr("0, 2 "));
+  EXPECT_THAT(lines[2], HasSubstr("1, 3 "));
+  EXPECT_THAT(lines[3], HasSubstr("placement  contiguous with moves, assuming an even load"));
+}
+
 TEST(PlacementLines, CountParametersInTheWidthThatExpertsWorkIn) {
   Config config = four_experts();
   config.moe.latent_hidden = 5;

@@ -60,24 +60,6 @@ std::vector<ParallelConfig> rounded_meshes(int world) {
   return all;
 }
 
-/// Expects at least `share` of the states of this rank to have the bits of a serial run. Sums of gradients may differ
-/// in their last bits, which seldom changes how a state is rounded; other random numbers would change about half.
-void expect_same_rounding(const Trajectory& run, const Trajectory& serial, double share, const std::string& name) {
-  std::map<std::string, const Trajectory::Slice*> whole;
-  for (const Trajectory::Slice& slice : serial.weights) whole[slice.name] = &slice;
-  std::int64_t equal = 0, states = 0;
-  for (const Trajectory::Slice& slice : run.weights) {
-    if (!is_optimizer_state(slice.name) || slice.name.starts_with(average_prefix)) continue;
-    const std::vector<float> expected = values_in_box(*whole.at(slice.name), slice.box);
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      if (expected[i] == 0) continue;  // frozen
-      ++states;
-      equal += slice.values[i] == expected[i];
-    }
-  }
-  EXPECT_GE(static_cast<double>(equal), share * static_cast<double>(states)) << name << ": " << states << " states";
-}
-
 TEST(RoundedMoments, AreTheSameOnEveryMesh) {
   const int world = world_size();
   for (const auto& [name, change] : moment_variants()) {

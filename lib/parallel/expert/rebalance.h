@@ -1,0 +1,27 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "parallel/expert/placement.h"
+
+namespace lyceum {
+
+/// Returns the cost of the busiest rank: the largest sum of the costs of a rank's experts. `costs` [experts].
+double busiest_cost(const Placement& placement, std::span<const double> costs);
+
+/// Returns a placement with a lower busiest_cost() than `present`, or `present` itself if no exchange of two experts
+/// lowers it. Experts change places in pairs: each one takes over the slot of another one of the same kind, so all
+/// ranks keep their numbers of experts of each kind. `kinds` [experts]: experts of equal kind may exchange slots, for
+/// example those of equal width. Costs must be finite and not negative. A pure function, so ranks with the same
+/// arguments agree.
+///
+/// 1. The busiest rank exchanges one of its experts for a cheaper one of another rank, such that the busier of the two
+///    ranks is left with as little as possible. This is repeated until no exchange relieves the busiest rank.
+/// 2. Of these exchanges, only the first ones are made: as many as are needed for 95 % of the relief of all.
+Placement rebalanced(const Placement& present, std::span<const double> costs, std::span<const int> kinds);
+
+/// Returns the experts that `after` assigns to another rank than `before`, in ascending order.
+std::vector<std::int32_t> moved_experts(const Placement& before, const Placement& after);
+
+}  // namespace lyceum
