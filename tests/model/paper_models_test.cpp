@@ -180,10 +180,13 @@ TEST(PaperModels, RouteAsTheirPapersSay) {
   using enum RouterKind;
   using enum BalanceScope;
   const std::map<std::string, Routing> papers{
-      {"hash-2b", {hash, Gates::ones, 1, sequence}},               // nothing to balance [Roller et al. 2021]
-      {"switch-2b", {softmax, Gates::raw, 1, batch}},              // [Fedus et al. 2022, 2.2]
-      {"gshard-2b", {softmax, Gates::renormalized, 2, sequence}},  // [Lepikhin et al. 2021]
-      {"deepseekmoe-2b", {softmax, Gates::raw, 7, sequence}},      // [DeepSeekMoE eq. 9–14]
+      {"hash-2b", {hash, Gates::ones, 1, sequence}},      // nothing to balance [Roller et al. 2021]
+      {"switch-2b", {softmax, Gates::raw, 1, batch}},     // [Fedus et al. 2022, 2.2]
+      {"gshard-2b", {softmax, Gates::raw, 2, sequence}},  // [DeepSeekMoE eq. 3–5]
+      {"gshard-x1.2", {softmax, Gates::raw, 2, sequence}},
+      {"gshard-x1.5", {softmax, Gates::raw, 2, sequence}},
+      {"gshard-137b", {softmax, Gates::raw, 2, sequence}},
+      {"deepseekmoe-2b", {softmax, Gates::raw, 7, sequence}},  // [DeepSeekMoE eq. 9–14]
       {"moe-300mx8", {noisy, Gates::renormalized, 2, batch}},  // gate of Shazeer et al. 2017, balance loss of Switch
       {"modse-300mx8", {noisy, Gates::renormalized, 2, batch}},
       {"moe-700mx8", {noisy, Gates::renormalized, 2, batch}},
