@@ -57,10 +57,10 @@ BASE = {
     "balance.z_loss": 0, "balance.mutual_information": 0, "balance.concentration": 0, "balance.bias_rate": 0,
     "balance.sub_dimension": 0,
     "optim.lr": 5e-3, "optim.min_lr": 5e-4, "optim.schedule": "step", "optim.schedule_steps": 0,
-    "optim.rule": "adamw", "optim.momentum": 0.95, "optim.adamw_only": "", "optim.warmup_steps": 4, "optim.decay_steps": 5, "optim.beta1": 0.9, "optim.beta2": 0.95, "optim.eps": 1e-5,
+    "optim.rule": "adamw", "optim.momentum": 0.95, "optim.adamw_only": "", "optim.warmup_steps": 4, "optim.warmup_from": 0, "optim.decay_steps": 5, "optim.beta1": 0.9, "optim.beta2": 0.95, "optim.eps": 1e-5,
     "optim.weight_decay": 0.1, "optim.clip_norm": 1,
     "optim.lora_rank": 0, "optim.lora_alpha": 8, "optim.lora_targets": "",
-    "optim.qk_clip": 0, "optim.train_only": "", "optim.router_penalty": 0, "optim.router_penalty_from": 0,
+    "optim.qk_clip": 0, "optim.train_only": "", "optim.router_penalty": 0, "optim.router_penalty_from": 0, "optim.router_penalty_from_attention": -1,
 }  # fmt: skip
 
 
@@ -231,6 +231,9 @@ CASES = {
     "latent": EVEN | keys(moe_latent_hidden=12),
     "latent, shared and copy experts": EVEN | keys(moe_latent_hidden=8, moe_shared_experts=1, moe_copy_experts=2),
     "router penalty": EVEN | keys(optim_router_penalty=0.02),
+    "router penalty, attention experts": EVEN | attention_experts(count=5, top_k=2)
+    | keys(optim_router_penalty=0.02, optim_router_penalty_from=7, optim_router_penalty_from_attention=3),
+    "warm-up from a rate": EVEN | keys(optim_warmup_from=1e-3, optim_warmup_steps=3),
     "train only": keys(moe_router="mlp", optim_router_penalty=0.05, optim_router_penalty_from=5,
                        optim_train_only="*/experts/[5-7]/*,*/gate/weight[5:],model/layers/1/self_attn/*"),
     "positions, linear": EVEN | keys(model_rope_scaling="linear", model_rope_factor=4),
@@ -307,7 +310,7 @@ CASES = {
        for mesh in ("data, ZeRO 2", "tensor, ZeRO 3", "expert and expert tensor, ZeRO 2", "all")},
     "MoDSE": EVEN_BATCH | SIZES | keys(moe_router="noisy", moe_gates="renormalized", optim_schedule="cosine"),
     "ModuleFormer": keys(moe_router="mlp", moe_gates="detached", balance_mutual_information=0.1,
-                         balance_scope="batch", optim_schedule="wsd", model_ffn="gelu")
+                         balance_scope="batch", optim_schedule="wsd", optim_warmup_from=1e-3, model_ffn="gelu")
     | attention_experts(count=6, top_k=2),
     "MoHD": sub_dimensions() | keys(model_kv_heads=4, balance_sub_dimension=0.01, optim_schedule="cosine"),
     "Muon": MUON,

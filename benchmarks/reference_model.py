@@ -493,7 +493,10 @@ class Model:
         of_sub_dimensions = (
             self.sub_dimension_loss(work, router, routing) if router.chooses_sub_dimensions else torch.zeros(())
         )
-        rows = self.w[f"{router.at}/gate/weight"][config["optim.router_penalty_from"] :]
+        first = config["optim.router_penalty_from"]
+        if router.at.endswith("/self_attn") and config["optim.router_penalty_from_attention"] >= 0:
+            first = config["optim.router_penalty_from_attention"]
+        rows = self.w[f"{router.at}/gate/weight"][first:]
         return {
             "expert_balance_loss": config["balance.expert"] * (f * mean_p).sum(-1).mean(),
             "device_balance_loss": config["balance.device"] * of_groups,
