@@ -11,6 +11,12 @@
 
 namespace lyceum {
 
+std::int64_t most_attention_experts(const Config& config) {
+  const AttentionExpertsConfig& experts = config.attention_experts;
+  if (config.model.attention != AttentionKind::experts) return 0;
+  return experts.count_of_layers.empty() ? experts.count : std::ranges::max(experts.count_of_layers);
+}
+
 void declare_keys(ConfigKeys& keys, AttentionExpertsConfig& experts) {
   const KeySection key(keys, KeyRole::identity);
   key("attention_experts.count", &experts.count, {.low = 0, .high = 65536},
@@ -26,9 +32,9 @@ void declare_keys(ConfigKeys& keys, AttentionExpertsConfig& experts) {
 void check_attention_experts(Findings& findings, const Config& config) {
   const AttentionExpertsConfig& experts = config.attention_experts;
   const bool mixture = config.model.attention == AttentionKind::experts;
-  findings.unless(!mixture || experts.count != 0,
-                  "model.attention = moa with no attention experts: set attention_experts.count");
   const std::vector<std::int64_t>& own = experts.count_of_layers;
+  findings.unless(!mixture || experts.count != 0 || !own.empty(),
+                  "model.attention = moa with no attention experts: set attention_experts.count");
   if (mixture && experts.count > 0 && own.empty()) {
     findings.unless(experts.top_k <= experts.count,
                     "attention_experts.top_k = {} is more than attention_experts.count = {}", experts.top_k,

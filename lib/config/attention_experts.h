@@ -17,6 +17,9 @@ struct AttentionExpertsConfig {
   std::optional<Gates> gates;                      // unset: chosen by attention_gates_of()
 };
 
+/// Returns the largest number of attention experts that a layer has; 0 unless model.attention = moa.
+std::int64_t most_attention_experts(const Config& config);
+
 void declare_keys(ConfigKeys& keys, AttentionExpertsConfig& experts);
 void check_attention_experts(Findings& findings, const Config& config);
 void simplify_attention_experts(Config& config);

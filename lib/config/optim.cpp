@@ -1,10 +1,9 @@
 #include "config/optim.h"
 
-#include <algorithm>
-
 #include "config/config.h"
 #include "config/findings.h"
 #include "config/keys.h"
+#include "config/router_penalty.h"
 
 namespace lyceum {
 
@@ -68,31 +67,12 @@ void declare_keys(ConfigKeys& keys, OptimConfig& optim) {
       "weight of a loss: the squared rows of the routers' matrices gate/weight", {.role = identity});
   key("optim.router_penalty_from", &optim.router_penalty_from, {.low = 0},
       "first expert whose row is penalised: the number of old experts if new ones were inserted", {.role = identity});
+  key("optim.router_penalty_from_attention", &optim.router_penalty_from_attention, {.low = -1},
+      "first penalised row in routers of attention; -1: optim.router_penalty_from", {.role = identity});
 }
 
 namespace {
 
-/// Checks that routers have the rows to which optim.router_penalty applies.
-void check_router_penalty(Findings& findings, const Config& config) {
-  const OptimConfig& optim = config.optim;
-  if (!(optim.router_penalty > 0)) {
-    findings.unless(optim.router_penalty_from == 0,
-                    "optim.router_penalty_from = {} has no effect without optim.router_penalty",
-                    optim.router_penalty_from);
-    return;
-  }
-  const RouterKind router = config.moe.router;
-  const std::int64_t chosen = std::max(choices_of(config.moe), config.attention_experts.count);
-  findings.unless(chosen <= 0 || (router != RouterKind::hash && router != RouterKind::random),
-                  "optim.router_penalty = {} with moe.router = {}, which trains no matrix", optim.router_penalty,
-                  name_of(router));
-  const std::int64_t rows = std::max({chosen, config.sub_dimensions.attention, config.sub_dimensions.ffn});
-  findings.unless(rows > 0, "optim.router_penalty = {} with no experts to choose from: set moe.experts, or 0",
-                  optim.router_penalty);
-  findings.unless(rows <= 0 || optim.router_penalty_from < rows,
-                  "optim.router_penalty_from = {}: routers have {} rows, counted from 0", optim.router_penalty_from,
-                  rows);
-}
 /// Checks that adapters have matrices, and that nothing else is to be trained.
 void check_adapters(Findings& findings, const OptimConfig& optim) {
   if (optim.lora_rank == 0) return;
@@ -161,6 +141,9 @@ void simplify_optim(OptimConfig& optim) {
   if (optim.schedule == LearningRateSchedule::constant) optim.min_lr = 0;
   if (optim.schedule != LearningRateSchedule::wsd) optim.decay_steps = 0;
   if (optim.warmup_steps == 0) optim.warmup_from = 0;
+  if (optim.router_penalty_from_attention == optim.router_penalty_from) {
+    optim.router_penalty_from_attention = OptimConfig{}.router_penalty_from_attention;
+  }
 }
 
 }  // namespace lyceum

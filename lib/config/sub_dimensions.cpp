@@ -1,5 +1,6 @@
 #include "config/sub_dimensions.h"
 
+#include <tuple>
 #include <utility>
 
 #include "config/config.h"
@@ -22,10 +23,33 @@ void declare_keys(ConfigKeys& keys, SubDimensionsConfig& parts) {
       "formula");
   key("sub_dimensions.gates", &parts.gates, "factor of a sub-dimension: its probability, or 1 without scaling");
   key("sub_dimensions.input_gates", &parts.input_gates, {},
-      "multiply the inputs of the projections of a half by these factors, too, as in equations 15 and 16 of MoHD");
+      "multiply the inputs of q, k, v, gate and up by the same factors, scaling included, not only the outputs");
   key("sub_dimensions.fusion_width", &parts.fusion_width, {.low = -1},
       "rows per block of the fusion matrices after each half; 0: no fusion; -1: as many as sub-dimensions");
 }
+
+namespace {
+
+/// Checks that routers that choose nothing, as all active sub-dimensions are shared, are not to have losses. Those that
+/// routers of experts have, too, are possible if there are experts.
+void check_losses_without_choices(Findings& findings, const Config& config) {
+  const SubDimensionsConfig& parts = config.sub_dimensions;
+  const BalanceConfig& balance = config.balance;
+  const bool experts = choices_of(config.moe) > 0 || most_attention_experts(config) > 0;
+  for (const auto& [key, weight, of_experts] :
+       {std::tuple{"balance.sub_dimension", balance.sub_dimension, false},
+        std::tuple{"balance.expert", balance.expert, true}, std::tuple{"balance.device", balance.device, true},
+        std::tuple{"balance.z_loss", balance.z_loss, true},
+        std::tuple{"balance.mutual_information", balance.mutual_information, true},
+        std::tuple{"balance.concentration", balance.concentration, true}}) {
+    findings.unless(!(weight > 0) || (of_experts && experts),
+                    "{} = {} with sub_dimensions.shared = {} of sub_dimensions.active = {}: no sub-dimension is left "
+                    "to choose and to balance, set one of them lower",
+                    key, weight, parts.shared, parts.active);
+  }
+}
+
+}  // namespace
 
 void check_sub_dimensions(Findings& findings, const Config& config) {
   const SubDimensionsConfig& parts = config.sub_dimensions;
@@ -50,10 +74,7 @@ void check_sub_dimensions(Findings& findings, const Config& config) {
       parts.shared <= parts.active,
       "sub_dimensions.shared = {} is more than sub_dimensions.active = {}, of which they are a part: lower it",
       parts.shared, parts.active);
-  findings.unless(parts.shared != parts.active || !(config.balance.sub_dimension > 0),
-                  "balance.sub_dimension = {} with sub_dimensions.shared = {} of sub_dimensions.active = {}: no "
-                  "sub-dimension is left to choose and to balance, set one of them lower",
-                  config.balance.sub_dimension, parts.shared, parts.active);
+  if (parts.shared == parts.active) check_losses_without_choices(findings, config);
   findings.unless(
       config.moe.experts <= 0 && config.moe.shared_experts <= 0,
       "moe.experts = {} and moe.shared_experts = {} with sub_dimensions: an FFN is divided or has experts, set "

@@ -28,6 +28,9 @@ struct SubDimensionsConfig {
   std::int64_t fusion_width = -1;
 };
 
+/// True if tokens choose some of their active sub-dimensions; false if all active ones are shared.
+inline bool chooses_sub_dimensions(const SubDimensionsConfig& parts) { return parts.shared < parts.active; }
+
 void declare_keys(ConfigKeys& keys, SubDimensionsConfig& parts);
 void check_sub_dimensions(Findings& findings, const Config& config);
 void simplify_sub_dimensions(SubDimensionsConfig& parts);

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "config/check.h"
 #include "config/impossible.h"
 
@@ -44,6 +48,14 @@ TEST(ConfigProblems, impossible_sub_dimensions_and_attention_experts_are_reporte
              c.model.layers = 2;
            },
            {"attention_experts.count_of_layers lists 1 numbers for model.layers = 2"}},
+          {[](Config& c) { c.model.attention = AttentionKind::experts; }, {"moa with no attention experts"}},
+          {[](Config& c) {  // the list counts in the size of the model, whatever the count
+             c.model.attention = AttentionKind::experts;
+             c.attention_experts.count_of_layers =
+                 std::vector<std::int64_t>(static_cast<std::size_t>(c.model.layers), 65536);
+             c.model.hidden = 32 * c.model.hidden;
+           },
+           {"the model has about"}},
           {[](Config& c) {
              c.attention_experts.count_of_layers = {3, 4};
            },
@@ -58,6 +70,30 @@ TEST(ConfigProblems, impossible_sub_dimensions_and_attention_experts_are_reporte
           {[](Config& c) { c.model.hidden = 20000000; }, {"the model has about"}},
       },
       contradictions);
+}
+
+TEST(SubDimensionKeys, RefuseLossesOfRoutersThatChooseNothing) {
+  std::vector<Impossible> cases;
+  const std::vector<std::pair<const char*, double BalanceConfig::*>> weights{
+      {"balance.expert", &BalanceConfig::expert},
+      {"balance.device", &BalanceConfig::device},
+      {"balance.z_loss", &BalanceConfig::z_loss},
+      {"balance.mutual_information", &BalanceConfig::mutual_information},
+      {"balance.concentration", &BalanceConfig::concentration}};
+  for (const auto& [key, weight] : weights) {
+    cases.push_back({[weight = weight](Config& c) {
+                       c.moe = {}, c.sub_dimensions = {.ffn = 4, .active = 3, .shared = 3}, c.balance.*weight = 0.1;
+                     },
+                     {std::string(key) + " = 0.1 with sub_dimensions.shared = 3 of sub_dimensions.active = 3",
+                      "no sub-dimension is left to choose"}});
+  }
+  expect_each_reported(cases, contradictions);
+  Config config;  // attention experts have these losses
+  config.model.attention = AttentionKind::experts;
+  config.attention_experts = {.count = 4, .gates = {}};
+  config.sub_dimensions = {.ffn = 4, .active = 3, .shared = 3};
+  config.balance = {.expert = 0.1, .z_loss = 0.1};
+  EXPECT_THAT(contradictions(config, 1), testing::IsEmpty());
 }
 
 TEST(SubDimensionKeys, AllowSharingAllActiveOnesAndAsManyAsTheKernelsHave) {

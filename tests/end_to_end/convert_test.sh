@@ -110,6 +110,10 @@ equal "loss without idle attention experts" "$(loss "$work/fewer" --batch.global
 convert prune heads heads-counted --site=attention --data "$work/data/valid" --batches=1 --batch.global=1 --threshold=1e-6
 equal "loss after pruning attention" "$(sed -n 's/^after *\([0-9.]*\) nats.*/\1/p' "$work/printed")" \
   "$(printf %.6f "$(cat "$work/before")")"
+convert insert heads grown-heads --site=attention --experts=4
+grep -q '^To keep the new rows .*: optim.router_penalty = 0.25, optim.router_penalty_from = 16, optim.router_penalty_from_attention = 16$' \
+  "$work/printed" || fail "insert does not print the penalty of both halves"
+trains grown-heads --optim.router_penalty=0.25 --optim.router_penalty_from=16 --optim.router_penalty_from_attention=16
 convert insert fewer more --site=attention --experts=3 --layers=1
 expect 0 "$lyceum" plan --config "$work/more/config.ini" --ranks=2 --parallel.tensor=2
 trains more --parallel.tensor=2 --parallel.zero=1
@@ -119,7 +123,7 @@ convert insert sparse larger --experts=2
 only=$(sed -n 's/^To train only the new tensors and rows: optim.train_only = //p' "$work/printed")
 [[ $only == *"experts/17/"* ]] || fail "insert suggests '$only'"
 expect 0 ranks 2 train --config "$work/larger/config.ini" --run.steps=2 --parallel.expert=2 "--optim.train_only=$only" \
-  --optim.router_penalty=0.25 --optim.router_penalty_from=16
+  $(sed -n 's/^To keep the new rows of routers small, also: //p' "$work/printed" | sed 's/, / /g; s/ = /=/g; s/optim/--optim/g')
 says out "^trained "
 expect 1 "$lyceum" checkpoint diff "$work/larger/checkpoints/step-0000000"{0,2}
 equal "tensors that moved" "$(sed -n 's/^\(model[^ ]*\).*/\1/p' "$work/out" | grep -cv 'experts/1[67]/\|mlp/gate/weight')" 0

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "config/check.h"
+#include "convert/transforms/insertion_notes.h"
 #include "convert/transforms/unit_groups.h"
 #include "core/error.h"
 #include "io/routing/merge.h"
@@ -133,44 +134,6 @@ SpecialPartsOf upcycled(const Task& task) {
   };
 }
 
-/// Returns a note for the user: the optim.train_only that trains only the inserted experts and their routers' rows.
-std::string insertion_text(const Config& config, Site site, const ExpertOrigins& origins) {
-  std::map<std::int64_t, std::vector<std::size_t>> layers;  // layers by their number of old experts
-  std::size_t routing = 0;
-  std::int64_t count = 0, old_of_modules = -1;
-  for (const auto& [layer, experts] : origins) {
-    const std::int64_t fresh = std::ranges::count(experts, new_expert), old = std::ssize(experts) - fresh;
-    if (layer >= config.model.layers) {
-      if (fresh > 0) old_of_modules = old;
-      continue;
-    }
-    ++routing;
-    if (fresh == 0) continue;
-    count = fresh;
-    layers[old].push_back(static_cast<std::size_t>(layer));
-  }
-  std::vector<std::string> patterns;
-  const auto add = [&](const std::string& block, std::int64_t some_layer, std::int64_t first) {
-    const std::string prefix = half_prefix(block, site) + "/";
-    for (std::int64_t e = first; e < first + count; ++e) patterns.push_back(prefix + expert_tensor_name(e, "*"));
-    const Mixture mixture = experts_at(config, {some_layer, site}).value();
-    for (const SublayerTensor& tensor : router_tensors(config, mixture)) {
-      if (tensor.trained && tensor.rows_are_choices) {
-        patterns.push_back(fmt::format("{}{}[{}:]", prefix, tensor.name, first));
-      }
-    }
-  };
-  for (const auto& [first, numbers] : layers) {
-    const bool all = numbers.size() == routing;
-    if (all) add(any_block_prefix, static_cast<std::int64_t>(numbers.front()), first);
-    for (const std::size_t layer : all ? std::vector<std::size_t>{} : numbers) {
-      add(block_prefix(static_cast<std::int64_t>(layer)), static_cast<std::int64_t>(layer), first);
-    }
-  }
-  if (old_of_modules >= 0) add(any_module_prefix, config.model.layers, old_of_modules);
-  return fmt::format("To train only the new tensors and rows: optim.train_only = {}", fmt::join(patterns, ","));
-}
-
 SpecialPartsOf inserted(const Task& task) {
   const ConversionRequest& request = task.request;
   constexpr std::int64_t most = 65536;  // the limit of moe.experts
@@ -188,7 +151,7 @@ SpecialPartsOf inserted(const Task& task) {
   const ExpertOrigins origins = origins_with_insertions(task.own, site, request.experts, layers);
   set_experts(task.wanted.config, site, origins);
   if (task.wanted.config.optim.train_only.empty()) {
-    task.notes.push_back(insertion_text(task.wanted.config, site, origins));
+    std::ranges::move(insertion_notes(task.wanted.config, site, origins), std::back_inserter(task.notes));
   }
   return [=](const Config& resolved) { return rearranged_experts(resolved, site, origins); };
 }

@@ -36,7 +36,7 @@ std::int64_t dense_width(const Config& config, std::int64_t layer) {
 
 std::optional<Mixture> attention_experts(const Config& config, std::int64_t layer) {
   const AttentionExpertsConfig& experts = config.attention_experts;
-  if (config.model.attention != AttentionKind::experts || experts.count == 0) return {};
+  if (most_attention_experts(config) == 0) return {};
   const std::vector<std::int64_t>& own = experts.count_of_layers;
   const std::int64_t count =
       own.empty() ? experts.count : own.at(static_cast<std::size_t>(block_like(config.model, layer)));

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <functional>
 #include <numeric>
+#include <optional>
+#include <string>
 
 #include "config/check.h"
 #include "convert/transforms/balanced_clusters.h"
@@ -26,6 +28,8 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
+
+const std::string penalty_note = "To keep the new rows of routers small, also: optim.router_penalty = 0.25, ";
 
 /// Returns the configuration of a dense model with two layers, whose FFNs are twelve units wide.
 Config dense() {
@@ -204,6 +208,7 @@ TEST(Conversion, ModulesAreKept) {
   EXPECT_THAT(inserted.notes, testing::Contains(AllOf(HasSubstr("model/layers/*/mlp/gate/weight[4:]"),
                                                       HasSubstr("model/mtp/*/mlp/experts/5/*"),
                                                       HasSubstr("model/mtp/*/mlp/gate/weight[4:]"))));
+  EXPECT_THAT(inserted.notes, testing::Contains(penalty_note + "optim.router_penalty_from = 4"));
   EXPECT_EQ(unread_weights(source.reader(), inserted.recipes).size(), 0u);
 }
 
@@ -241,11 +246,30 @@ TEST(Conversion, AttentionExpertsAreInsertedBehindTheOthers) {
             source.at("model/layers/0/self_attn/k_proj/weight", 3));
   EXPECT_THAT(made.notes, testing::Contains(AllOf(HasSubstr("model/layers/0/self_attn/experts/4/*"),
                                                   HasSubstr("model/layers/0/self_attn/gate/weight[3:]"))));
+  const std::string both = "optim.router_penalty_from = 4, optim.router_penalty_from_attention = 3";
+  EXPECT_THAT(made.notes, testing::Contains(penalty_note + both));
   EXPECT_EQ(unread_weights(source.reader(), made.recipes).size(), 0u);
   const Conversion everywhere = source.made({.transform = "insert", .experts = 1, .site = Site::attention});
   EXPECT_EQ(everywhere.resolved.attention_experts.count, 4);
   EXPECT_TRUE(everywhere.resolved.attention_experts.count_of_layers.empty());
   EXPECT_THAT(everywhere.notes, testing::Contains(HasSubstr("model/layers/*/self_attn/experts/3/*")));
+  const Conversion ffns = source.made({.transform = "insert", .experts = 2});
+  EXPECT_THAT(ffns.notes, testing::Contains(penalty_note + both)) << "4 old experts of FFNs, 3 of attention";
+  EXPECT_THAT(contradictions(ffns.config, 1), testing::IsEmpty());
+}
+
+TEST(Conversion, InsertStatesThatNoPenaltySuitsLayersOfDifferentSizes) {
+  Config config = attention_model();
+  config.attention_experts.count_of_layers = {3, 4};
+  config.attention_experts.count = 4;
+  const Source source(config);
+  const auto notes = [&](std::optional<Range> layers) {
+    return source.made({.transform = "insert", .experts = 1, .site = Site::attention, .layers = layers}).notes;
+  };
+  const auto no_keys = testing::Contains(HasSubstr("optim.router_penalty would also apply to old rows"));
+  EXPECT_THAT(notes({}), no_keys);
+  EXPECT_THAT(notes(Range{0, 1}), no_keys);
+  EXPECT_THAT(notes(Range{1, 1}), testing::Contains(HasSubstr("optim.router_penalty_from_attention = 4")));
 }
 
 TEST(Conversion, PrunedAttentionExpertsMoveUpWithTheirRowsOfTheRouter) {

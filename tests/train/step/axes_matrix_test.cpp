@@ -93,6 +93,9 @@ const std::vector<Variant>& variants() {
          c.model.attention = AttentionKind::experts;
          c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
          c.balance.mutual_information = 0.1;
+         c.optim.router_penalty = 0.1;
+         c.optim.router_penalty_from = 7;
+         c.optim.router_penalty_from_attention = 2;
        }},
       {"moa alone",  // the FFNs are dense
        [](Config& c) {
