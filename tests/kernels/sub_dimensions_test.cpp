@@ -124,11 +124,15 @@ TYPED_TEST(SubDimensionFactorsTest, FollowTheFormulas) {
   }
 }
 
-/// Checks SubDimensionLoad and its backward on rows that begin within the first sequence.
+/// Checks SubDimensionLoad and its backward on rows that begin within the first sequence. The long sequence is longer
+/// than a thread block, in which one thread sums a token.
 TYPED_TEST(SubDimensionFactorsTest, AddUpToALoad) {
   using A = TypeParam;
-  for (const Chosen& chosen : all_chosen()) {
-    const std::int64_t seq_len = 6, first = 4, sequences = (first + chosen.tokens + seq_len - 1) / seq_len;
+  std::vector<Chosen> all = all_chosen();
+  all.push_back({700, 130, 64, 9});
+  for (const Chosen& chosen : all) {
+    const std::int64_t seq_len = chosen.tokens > 600 ? 300 : 6, first = 4,
+                       sequences = (first + chosen.tokens + seq_len - 1) / seq_len;
     const std::int64_t width = load_width(chosen.sub_dimensions), n = chosen.sub_dimensions;
     const auto index = chosen.index();
     auto factors = Grid<A>::random(chosen.tokens, n, "factors", 1);
