@@ -53,7 +53,7 @@ TEST(ConfigProblems, impossible_sub_dimensions_and_attention_experts_are_reporte
              c.model.attention = AttentionKind::experts;
              c.attention_experts.count_of_layers =
                  std::vector<std::int64_t>(static_cast<std::size_t>(c.model.layers), 65536);
-             c.model.hidden = 32 * c.model.hidden;
+             c.model.hidden = 2048 * c.model.hidden;
            },
            {"the model has about"}},
           {[](Config& c) {

@@ -392,7 +392,7 @@ TEST(RouterPenalty, AppliesToTheRowsOfEachHalf) {
       expected += squares_of_rows(stage, block + "mlp/gate/weight", 4);
     }
     double sum = 0;
-    for (const Tensor& loss : stage.losses["router_penalty"]) sum += loss.data<double>()[0];
+    for (const Tensor& loss : stage.losses["router_penalty"]) sum += loss.data<float>()[0];
     EXPECT_GT(sum, 0);
     EXPECT_NEAR(sum / 2, 0.25 * expected, 1e-6 * expected) << "of_attention = " << of_attention;
   }
