@@ -104,7 +104,8 @@ TEST(QkClip, TrainsTheSameOnEveryMesh) {
       EXPECT_GE(clipped, 2) << name;
       std::size_t mesh = 0;
       for (const ParallelConfig& parallel : clip_meshes()) {
-        const bool with_muon = (++mesh + variant) % 2;  // each mesh has one rule for one variant, the other for the next
+        const bool with_muon =
+            (++mesh + variant) % 2;  // each mesh has one rule for one variant, the other for the next
         if (with_muon != (rule == UpdateRuleName::muon)) continue;
         Config own = config;
         own.parallel = parallel;
