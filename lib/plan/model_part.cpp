@@ -12,6 +12,7 @@
 #include "kernels/weight_update.h"
 #include "model/attention/logits.h"
 #include "model/routing/running_loads.h"
+#include "model/routing/step_replicas.h"
 #include "model/transformer.h"
 #include "model/working_type.h"
 #include "optim/rounded_slices.h"
@@ -80,6 +81,7 @@ class Rehearsal {
       batch_.running_loads = &running_loads_.emplace(stream_, config, model_.mixtures(), 2);
       batch_.pass = 1;
     }
+    if (config.parallel.replicas > 0) batch_.replicas = &replicas_;
     model_.clear_routing();
   }
 
@@ -165,6 +167,7 @@ class Rehearsal {
     return Tensor::empty(stream_, type_, model_.boundary(batch_.tokens(), batch_.seq_len));
   }
   void forward(int microbatch) {
+    replicas_.begin_step();
     memory_of(stream_).reset_peaks();
     stage_.forward(microbatch, model_.first_stage() ? Tensor() : between_stages());
   }
@@ -191,6 +194,7 @@ class Rehearsal {
   Transformer model_;
   TapeStage stage_;
   std::optional<RunningLoads> running_loads_;
+  StepReplicas replicas_;
   std::optional<AttentionLogits> logits_;
   TokenBatch batch_;
   double buffers_ = 0;

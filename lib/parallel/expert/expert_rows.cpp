@@ -65,7 +65,9 @@ std::shared_ptr<const ExpertRows> plan_rows(const Stream& stream, std::int64_t e
   std::iota(order.begin(), order.end(), 0);
   std::vector<double> expected;
   if (known.pairs >= 0) {
-    expected.assign(order.size(), static_cast<double>(known.pairs) / static_cast<double>(experts));
+    const std::int64_t busy = experts - known.idle;
+    expected.assign(static_cast<std::size_t>(busy), static_cast<double>(known.pairs) / static_cast<double>(busy));
+    expected.resize(order.size());
   }
   launch(stream, SortByExpert{.index = index.matrix<std::int32_t>(),
                               .order = tensor_of(stream, {experts}, order).span<const std::int32_t>(),

@@ -204,7 +204,8 @@ std::shared_ptr<const ExpertRows> rows_of_experts(const Stream& stream, const Ex
   if (route.hops.empty()) {
     return plan_rows(stream, route.local, tokens.index, {.others = std::ssize(route.local_of) - route.local});
   }
-  return plan_rows(stream, route.local, mapped(stream, tokens.index, route.local_of), {.pairs = tokens.pairs});
+  return plan_rows(stream, route.local, mapped(stream, tokens.index, route.local_of),
+                   {.pairs = tokens.pairs, .idle = route.spare});
 }
 
 }  // namespace lyceum

@@ -10,6 +10,7 @@
 #include "model/attention/logits.h"
 #include "model/layer_sums.h"
 #include "model/routing/running_loads.h"
+#include "model/routing/step_replicas.h"
 #include "model/staged_model.h"
 #include "optim/step_numbers.h"
 #include "parallel/data/zero.h"
@@ -85,6 +86,7 @@ class StepPasses {
   std::optional<LayerSums> layer_sums_;        // while layers are measured
   const AttentionLogits* attention_logits_ = nullptr;
   std::optional<RunningLoads> running_loads_;  // with balance.scope = global
+  std::optional<StepReplicas> replicas_;       // with parallel.replicas
   std::vector<TokenBatch> batches_;   // one per micro-batch; without tokens if no stage of this rank reads them
   PassObserver* observer_ = nullptr;  // set during run()
 };

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "model/routing/mixture.h"
+#include "parallel/expert/replica_plan.h"
+#include "parallel/expert/replica_shares.h"
+
+namespace lyceum {
+
+/// The replicas of experts that the passes of one training step use. Backward and recomputation of a pass use those
+/// that its first forward pass has chosen. Each step begins without replicas, so their choice depends on the step
+/// alone, and a step that is repeated, or made after a restart, has the same bits.
+class StepReplicas {
+ public:
+  /// The choice for one layer and pass.
+  struct Choice {
+    ReplicaPlan plan;
+    std::vector<ReplicaShare> shares;             // of this rank's rows
+    std::int64_t busiest_before, busiest, total;  // FLOPs of the busiest rank without and with replicas; of all ranks
+  };
+
+  /// Begins a step or a repetition of it.
+  void begin_step() {
+    ++step_;
+    choices_.clear();
+  }
+  /// Returns a number that differs between steps and repetitions.
+  std::int64_t step() const { return step_; }
+  /// Returns the choice for a layer and pass; null before its first forward pass.
+  std::shared_ptr<const Choice>& at(const MixtureId& id, std::int64_t pass) { return choices_[{id, pass}]; }
+  const std::map<std::pair<MixtureId, std::int64_t>, std::shared_ptr<const Choice>>& choices() const {
+    return choices_;
+  }
+
+ private:
+  std::int64_t step_ = 0;
+  std::map<std::pair<MixtureId, std::int64_t>, std::shared_ptr<const Choice>> choices_;
+};
+
+}  // namespace lyceum
