@@ -6,6 +6,17 @@
 
 namespace lyceum {
 
+namespace {
+
+/// Returns the FLOPs of the busiest rank over the mean; 1 if there are none.
+double imbalance(const ReplicaProblem& problem, const ReplicaPlan& plan) {
+  const std::vector<std::int64_t> loads = rank_loads(problem, plan);
+  const auto mean = static_cast<double>(std::reduce(loads.begin(), loads.end())) / static_cast<double>(loads.size());
+  return mean > 0 ? static_cast<double>(std::ranges::max(loads)) / mean : 1;
+}
+
+}  // namespace
+
 int most_lent_replicas(int replicas, int ranks) {
   constexpr int per_spare_slot = 8;
   return std::min(replicas * per_spare_slot, replicas * (ranks - 1));
@@ -38,14 +49,11 @@ std::shared_ptr<const StepReplicas::Choice> ExpertReplicas::choose(const Stream&
   ReplicaPlan plan = plan_replicas(problem);
   const std::int64_t source =
       std::int64_t{mesh_->expert.rank()} * mesh_->expert_tensor.size() + mesh_->expert_tensor.rank();
-  const std::vector<std::int64_t> loads = rank_loads(problem, plan);
   const ReplicaPlan none{.experts = std::vector<std::int32_t>(plan.experts.size(), -1), .rows = plan.rows};
-  return std::make_shared<StepReplicas::Choice>(
-      StepReplicas::Choice{.plan = plan,
-                           .shares = shares_of_source(problem, plan, source),
-                           .busiest_before = std::ranges::max(rank_loads(problem, none)),
-                           .busiest = std::ranges::max(loads),
-                           .total = std::accumulate(loads.begin(), loads.end(), std::int64_t{0})});
+  return std::make_shared<StepReplicas::Choice>(StepReplicas::Choice{.plan = plan,
+                                                                     .shares = shares_of_source(problem, plan, source),
+                                                                     .imbalance_before = imbalance(problem, none),
+                                                                     .imbalance = imbalance(problem, plan)});
 }
 
 ExpertReplicas::Routing ExpertReplicas::prepare(const Tape& tape, const Pass& pass, const Tensor& index) {

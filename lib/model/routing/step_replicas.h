@@ -12,6 +12,13 @@
 
 namespace lyceum {
 
+/// The use of replicas by the experts of a step that share ranks with those of this rank.
+struct ReplicaUse {
+  std::int64_t replicas = 0;  // summed over layers and passes
+  /// FLOPs of the busiest expert rank over the mean, averaged over layers and passes: without replicas and with them.
+  double imbalance_before = 1, imbalance = 1;
+};
+
 /// The replicas of experts that the passes of one training step use. Backward and recomputation of a pass use those
 /// that its first forward pass has chosen. Each step begins without replicas, so their choice depends on the step
 /// alone, and a step that is repeated, or made after a restart, has the same bits.
@@ -20,8 +27,8 @@ class StepReplicas {
   /// The choice for one layer and pass.
   struct Choice {
     ReplicaPlan plan;
-    std::vector<ReplicaShare> shares;             // of this rank's rows
-    std::int64_t busiest_before, busiest, total;  // FLOPs of the busiest rank without and with replicas; of all ranks
+    std::vector<ReplicaShare> shares;    // of this rank's rows
+    double imbalance_before, imbalance;  // see ReplicaUse
   };
 
   /// Begins a step or a repetition of it.
@@ -33,9 +40,8 @@ class StepReplicas {
   std::int64_t step() const { return step_; }
   /// Returns the choice for a layer and pass; null before its first forward pass.
   std::shared_ptr<const Choice>& at(const MixtureId& id, std::int64_t pass) { return choices_[{id, pass}]; }
-  const std::map<std::pair<MixtureId, std::int64_t>, std::shared_ptr<const Choice>>& choices() const {
-    return choices_;
-  }
+  /// Returns the use of replicas in all passes so far.
+  ReplicaUse use() const;
 
  private:
   std::int64_t step_ = 0;

@@ -10,6 +10,7 @@
 #include "core/recorded_work.h"
 #include "io/data/loader/token_loader.h"
 #include "model/attention/logits.h"
+#include "model/routing/step_replicas.h"
 #include "model/staged_model.h"
 #include "optim/optimizer.h"
 #include "optim/qk_clip.h"
@@ -63,7 +64,8 @@ struct StepResult {
   /// The actions of this rank's pipeline with their times in the step. Empty if a recorded step was replayed as one
   /// launch.
   std::vector<TimedAction> trace;
-  MemoryUse memory;  // memory of this rank, after the step; peaks since the last reset_peaks()
+  ReplicaUse replicas;  // in the expert group of this rank, with parallel.replicas
+  MemoryUse memory;     // memory of this rank, after the step; peaks since the last reset_peaks()
 };
 
 /// True if something that is done every `every` steps is due after `steps` steps; never if `every` is 0.

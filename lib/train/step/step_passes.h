@@ -63,6 +63,9 @@ class StepPasses {
   /// gradients. Returns the actions of this rank's pipeline with their times. `observer` may be null.
   std::vector<TimedAction> run(PassObserver* observer = nullptr);
 
+  /// Returns how the last run() used replicas of experts.
+  ReplicaUse replicas() const { return replicas_ ? replicas_->use() : ReplicaUse{}; }
+
   /// Returns the group of the first and the last pipeline rank if they share the embedding table (shares_table()), or
   /// else null. On the pipeline ranks between them it returns a group of those ranks, which hold no table.
   const ProcessGroup* table_holders() const { return pipeline_ends_ ? &*pipeline_ends_ : nullptr; }
