@@ -30,6 +30,9 @@ ExpertReplicas::ExpertReplicas(const Config& config, const Mixture& mixture, con
       placement_(&placement),
       originals_(experts.originals),
       slots_(config.parallel.replicas),
+      turns_(overlaps_batches(config.parallel)),
+      in_flight_(turns_ || config.parallel.pipeline > 1 ||
+                 config.parallel.schedule != ScheduleKind::one_forward_one_backward),
       own_(experts.own.size()),
       widths_(experts.widths.begin(), experts.widths.end()),
       spare_(std::make_shared<SpareSlots>(stream, type, mesh.expert, experts, slots_,
@@ -82,6 +85,8 @@ Variable ExpertReplicas::run(Tape& tape, const ActivationFunction& activation, c
                                    .slots = spare_,
                                    .plan = routing.plan,
                                    .placement = placement_,
+                                   .again_in_forward = turns_,
+                                   .again_in_backward = in_flight_,
                                    .own = own_},
                     x, gates);
 }

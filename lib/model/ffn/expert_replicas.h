@@ -54,6 +54,8 @@ class ExpertReplicas {
   const Placement* placement_;
   ParameterUnit* originals_;
   int slots_;
+  bool turns_;      // passes of two micro-batches take turns
+  bool in_flight_;  // a forward pass may follow another one before the backward pass of that one
   std::size_t own_;
   std::vector<std::int64_t> widths_;
   std::shared_ptr<SpareSlots> spare_;

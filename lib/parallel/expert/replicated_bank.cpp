@@ -3,12 +3,12 @@
 namespace lyceum {
 
 Tensor ReplicatedBank::forward(const Stream& stream, Saved& saved, const Tensor& x, const Tensor& gates) const {
-  slots->await(stream, *plan, *placement);
+  slots->await(stream, *plan, *placement, again_in_forward);
   return bank.forward(stream, saved, x, gates);
 }
 
 std::array<Tensor, 2> ReplicatedBank::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  slots->await(stream, *plan, *placement);
+  slots->await(stream, *plan, *placement, again_in_backward);
   return bank.backward(stream, saved, dy);
 }
 

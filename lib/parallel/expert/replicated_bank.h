@@ -16,7 +16,10 @@ struct ReplicatedBank {
   std::shared_ptr<SpareSlots> slots;
   std::shared_ptr<const ReplicaPlan> plan;
   const Placement* placement;  // must outlive the backward pass
-  std::size_t own;             // number of this rank's own experts, which come first in the bank
+  /// See SpareSlots::await(): other passes may use the slots between the choice of replicas and the forward pass of the
+  /// bank, and between this and the backward pass.
+  bool again_in_forward, again_in_backward;
+  std::size_t own;  // number of this rank's own experts, which come first in the bank
 
   using Saved = GatedBank::Saved;
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& x, const Tensor& gates) const;

@@ -79,11 +79,13 @@ void SpareSlots::send(const Stream& stream, const ReplicaPlan& plan, const Place
   start(stream, plan, placement);
 }
 
-void SpareSlots::await(const Stream& stream, const ReplicaPlan& plan, const Placement& placement) {
+void SpareSlots::await(const Stream& stream, const ReplicaPlan& plan, const Placement& placement, bool again) {
   if (weights_.in_flight()) weights_.finish(stream, values_);
-  if (links(plan, placement, true).empty()) return;
-  start(stream, plan, placement);
-  weights_.finish(stream, values_);
+  if (again) {
+    start(stream, plan, placement);
+    weights_.finish(stream, values_);
+  }
+  require(links(plan, placement, true).empty(), "a spare slot of {} does not hold its replica", originals_->name());
 }
 
 std::vector<ExpertBank::Expert> SpareSlots::bank(const ReplicaPlan& plan) const {

@@ -16,7 +16,8 @@ namespace lyceum {
 
 /// The spare slots of this rank for one layer: memory for replicas of experts that other ranks own. It also knows what
 /// the spare slots of all ranks of the expert group hold, so that only missing weights are sent. Calls are collective
-/// over the group; all ranks must make the same ones with the same plans.
+/// over the group; all ranks must make the same ones with the same plans. Which
+/// operations a call makes does not depend on the plan, only their sizes do.
 class SpareSlots {
  public:
   /// The experts of a layer.
@@ -40,9 +41,9 @@ class SpareSlots {
   /// Starts to send the weights of those replicas that the slots do not hold. The values of the originals must be in
   /// memory until await() returns.
   void send(const Stream& stream, const ReplicaPlan& plan, const Placement& placement);
-  /// Waits until the slots hold the replicas of a plan. If other replicas have been sent since send(), sends those of
-  /// this plan again.
-  void await(const Stream& stream, const ReplicaPlan& plan, const Placement& placement);
+  /// Waits until the slots hold the replicas of a plan. Pass `again` if other replicas may have been sent since send()
+  /// for this plan: what is missing is then sent once more. Throws an Error if something is missing without `again`.
+  void await(const Stream& stream, const ReplicaPlan& plan, const Placement& placement, bool again);
   /// Returns the experts of this rank, followed by the replicas of a plan. An unused slot has the shape of any expert.
   std::vector<ExpertBank::Expert> bank(const ReplicaPlan& plan) const;
 
