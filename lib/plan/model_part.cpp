@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "core/allocator.h"
 #include "core/error.h"
@@ -101,7 +102,17 @@ class Rehearsal {
     need.backward_turns = turns_of([&] { stage_.backward(0, gradient()); });
     need.backward = most_of(need.backward_turns);
     ledger.listen({});
-    forward(1);
+    // The first pass of a step sends the weights of replicas. Later ones find them, as all passes are alike.
+    if (batch_.replicas) {
+      batch_.pass = 1 - batch_.pass;
+      const Traffic first = std::exchange(part.traffic.forward, {});
+      listen_for(part.traffic.forward);
+      forward(1);
+      part.update += first + part.traffic.forward.times(-1);
+      ledger.listen({});
+    } else {
+      forward(1);
+    }
     const Tensor dx = stage_.backward_input(1, gradient());
     need.saved_for_weights = use().in_use - before - (dx.defined() ? static_cast<double>(dx.bytes()) : 0);
     stage_.backward_weight(1);
@@ -167,7 +178,6 @@ class Rehearsal {
     return Tensor::empty(stream_, type_, model_.boundary(batch_.tokens(), batch_.seq_len));
   }
   void forward(int microbatch) {
-    replicas_.begin_step();
     memory_of(stream_).reset_peaks();
     stage_.forward(microbatch, model_.first_stage() ? Tensor() : between_stages());
   }

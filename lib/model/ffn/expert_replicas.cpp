@@ -53,10 +53,13 @@ std::shared_ptr<const StepReplicas::Choice> ExpertReplicas::choose(const Stream&
   const std::int64_t source =
       std::int64_t{mesh_->expert.rank()} * mesh_->expert_tensor.size() + mesh_->expert_tensor.rank();
   const ReplicaPlan none{.experts = std::vector<std::int32_t>(plan.experts.size(), -1), .rows = plan.rows};
-  return std::make_shared<StepReplicas::Choice>(StepReplicas::Choice{.plan = plan,
-                                                                     .shares = shares_of_source(problem, plan, source),
-                                                                     .imbalance_before = imbalance(problem, none),
-                                                                     .imbalance = imbalance(problem, plan)});
+  return std::make_shared<StepReplicas::Choice>(StepReplicas::Choice{
+      .plan = plan,
+      .shares = shares_of_source(problem, plan, source),
+      .route =
+          with_planned_rows(route_, problem, plan, mesh_->expert.rank(), choices.index.shape()[0] * problem.sources()),
+      .imbalance_before = imbalance(problem, none),
+      .imbalance = imbalance(problem, plan)});
 }
 
 ExpertReplicas::Routing ExpertReplicas::prepare(const Tape& tape, const Pass& pass, const Tensor& index) {
@@ -75,7 +78,7 @@ ExpertReplicas::Routing ExpertReplicas::prepare(const Tape& tape, const Pass& pa
   spare_->send(stream, choice->plan, *placement_);
   return {.index = divided(stream, choices, choice->shares, mixture_->choices()),
           .plan = {choice, &choice->plan},
-          .route = &route_};
+          .route = &choice->route};
 }
 
 Variable ExpertReplicas::run(Tape& tape, const ActivationFunction& activation, const Routing& routing,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/routing/mixture.h"
+#include "parallel/expert/expert_route.h"
 #include "parallel/expert/replica_plan.h"
 #include "parallel/expert/replica_shares.h"
 
@@ -28,6 +29,7 @@ class StepReplicas {
   struct Choice {
     ReplicaPlan plan;
     std::vector<ReplicaShare> shares;    // of this rank's rows
+    ExpertRoute route;                   // of this rank's tokens to experts and replicas
     double imbalance_before, imbalance;  // see ReplicaUse
   };
 

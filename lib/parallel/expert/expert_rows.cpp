@@ -65,9 +65,10 @@ std::shared_ptr<const ExpertRows> plan_rows(const Stream& stream, std::int64_t e
   std::iota(order.begin(), order.end(), 0);
   std::vector<double> expected;
   if (known.pairs >= 0) {
-    const std::int64_t busy = experts - known.idle;
-    expected.assign(static_cast<std::size_t>(busy), static_cast<double>(known.pairs) / static_cast<double>(busy));
-    expected.resize(order.size());
+    expected.assign(order.size(), 1);
+    if (!known.expected.empty()) expected.assign(known.expected.begin(), known.expected.end());
+    const double all = std::reduce(expected.begin(), expected.end());
+    for (double& rows : expected) rows *= all > 0 ? static_cast<double>(known.pairs) / all : 0;
   }
   launch(stream, SortByExpert{.index = index.matrix<std::int32_t>(),
                               .order = tensor_of(stream, {experts}, order).span<const std::int32_t>(),

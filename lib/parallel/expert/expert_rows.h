@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "autograd/token_rows.h"
 #include "kernels/segments.h"
@@ -20,8 +21,9 @@ struct ExpertRows {
 struct KnownChoices {
   std::int64_t others = 0;  // experts without rows that may be chosen too; their numbers follow those with rows
   std::int64_t pairs = -1;  // number of choices of experts with rows; -1: unknown
-  /// Number of experts, the last ones, that a rehearsal expects to have no rows. Used if `pairs` is known.
-  std::int64_t idle = 0;
+  /// [experts]: choices of each expert that a rehearsal expects, relative to each other; empty: equally many. Used if
+  /// `pairs` is known.
+  std::span<const double> expected = {};
 };
 
 /// Assigns rows to the choices of `experts` experts. On a GPU, the host does not wait and never learns the number of

@@ -93,8 +93,39 @@ ExpertRoute with_spare_slots(ExpertRoute route, std::span<const ProcessGroup* co
       route.local_of.push_back(rank == first ? static_cast<std::int32_t>(route.local + slot) : -1);
     }
   }
+  route.expected.assign(static_cast<std::size_t>(route.local), 1);
+  route.expected.resize(route.expected.size() + static_cast<std::size_t>(slots));
   route.local += slots;
-  route.spare = slots;
+  return route;
+}
+
+ExpertRoute with_planned_rows(ExpertRoute route, const ReplicaProblem& problem, const ReplicaPlan& plan, int rank,
+                              std::int64_t tokens) {
+  if (plan.replicas() == 0 || tokens == 0) return route;
+  const std::size_t choices = route.local_of.size() - plan.experts.size();  // of the router
+  std::vector<std::int64_t> kept = problem.rows_of_experts(problem.sources());
+  double reached = 1;  // see route_of()
+  for (Hop& hop : route.hops) {
+    for (std::size_t slot = 0; slot < plan.experts.size(); ++slot) {
+      if (plan.experts[slot] < 0) continue;
+      const double moved = static_cast<double>(plan.rows[slot]) / static_cast<double>(tokens) / reached;
+      const std::int32_t from = hop.rank_of[static_cast<std::size_t>(plan.experts[slot])],
+                         to = hop.rank_of[choices + slot];
+      if (from >= 0) hop.pairs[static_cast<std::size_t>(from)] -= moved;
+      if (to >= 0) hop.pairs[static_cast<std::size_t>(to)] += moved;
+    }
+    reached *= hop.rows[static_cast<std::size_t>(hop.group->rank())];
+  }
+  for (std::size_t slot = 0; slot < plan.experts.size(); ++slot) {
+    if (plan.experts[slot] >= 0) kept[static_cast<std::size_t>(plan.experts[slot])] -= plan.rows[slot];
+  }
+  route.expected.clear();
+  for (const std::int32_t expert : problem.placement.experts_of(rank)) {
+    route.expected.push_back(static_cast<double>(kept[static_cast<std::size_t>(expert)]));
+  }
+  for (int slot = rank * problem.slots; slot < (rank + 1) * problem.slots; ++slot) {
+    route.expected.push_back(static_cast<double>(plan.rows[static_cast<std::size_t>(slot)]));
+  }
   return route;
 }
 

@@ -39,4 +39,11 @@ Tensor divided(const Stream& stream, const NumberedChoices& choices, std::span<c
 /// numbers them. The route must have hops. `groups`: those of route_of().
 ExpertRoute with_spare_slots(ExpertRoute route, std::span<const ProcessGroup* const> groups, int slots);
 
+/// Returns a route with spare slots in which a rehearsal expects the numbers of choices behind each rank, and of rows
+/// of this rank's experts, that a plan gives them. The expected rows of hops are those without replicas: a token may
+/// need fewer ranks if a replica is on a rank that it is sent to anyway. `rank`: this rank in the placement. `tokens`:
+/// number of tokens of all sources.
+ExpertRoute with_planned_rows(ExpertRoute route, const ReplicaProblem& problem, const ReplicaPlan& plan, int rank,
+                              std::int64_t tokens);
+
 }  // namespace lyceum
