@@ -112,6 +112,12 @@ void check_replicas(Findings& findings, const Config& config) {
                   "parallel.replicas = {} with parallel.expert = {}: experts have replicas on other expert ranks only: "
                   "set parallel.replicas = 0, or parallel.expert",
                   replicas, parallel.expert);
+  const std::int64_t others = config.moe.experts - config.moe.experts / std::max(1, parallel.expert);
+  findings.unless(
+      parallel.expert <= 1 || replicas <= others,
+      "parallel.replicas = {} with moe.experts = {} on parallel.expert = {} ranks: other ranks have at most "
+      "{} experts: set parallel.replicas to at most {}",
+      replicas, config.moe.experts, parallel.expert, others, others);
   const bool trains_all = config.optim.train_only.empty() && config.optim.lora_rank == 0;
   findings.unless(trains_all,
                   "parallel.replicas = {} with {}: only experts that are trained as a whole can have replicas: set "

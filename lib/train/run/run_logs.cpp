@@ -103,6 +103,11 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"rollbacks", state.rollbacks},
                   {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak}};
   if (state.stage > 0) (*record_)["stage"] = state.stage;
+  if (config_.parallel.replicas > 0) {
+    (*record_)["replicas"] = result.replicas.replicas;
+    (*record_)["rank_imbalance"] = result.replicas.imbalance;
+    (*record_)["rank_imbalance_without_replicas"] = result.replicas.imbalance_before;
+  }
   if (result.layers) add_layers(*result.layers, *record_);
   for (const StepResult::LayerLoss& loss : result.losses) (*record_)[name_of(loss.kind) + "_loss"] = loss.value;
   ++interval_steps_;
