@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "parallel/data/expert_transfers.h"
 
 namespace lyceum {
 
@@ -51,16 +50,20 @@ const SpareSlots::Replica& SpareSlots::replica(std::int32_t expert, std::size_t 
 }
 
 std::vector<ReplicaLink> SpareSlots::links(const ReplicaPlan& plan, const Placement& placement, bool missing) const {
-  const std::vector<std::int64_t> offsets = slot_offsets(placement, group_->rank(), elements_);
-  const std::span<const std::int32_t> own = placement.experts_of(group_->rank());
+  std::map<std::int32_t, std::int64_t> originals;  // first element of each of this rank's experts in their unit
+  std::int64_t next = 0;
+  for (const std::int32_t expert : placement.experts_of(group_->rank())) {
+    originals[expert] = next;
+    next += elements_[static_cast<std::size_t>(expert)];
+  }
   std::vector<ReplicaLink> links;
   for (std::size_t slot = 0; slot < plan.experts.size(); ++slot) {
     const std::int32_t expert = plan.experts[slot];
     if (expert < 0 || (missing && held_[slot] == expert)) continue;
-    const auto at = std::ranges::find(own, expert);
+    const auto own = originals.find(expert);
     links.push_back({.owner = placement.owner[static_cast<std::size_t>(expert)],
                      .holder = static_cast<int>(slot / slots_),
-                     .original = at == own.end() ? 0 : offsets[static_cast<std::size_t>(at - own.begin())],
+                     .original = own == originals.end() ? 0 : own->second,
                      .replica = static_cast<std::int64_t>(slot % slots_) * largest_,
                      .elements = elements_[static_cast<std::size_t>(expert)]});
   }

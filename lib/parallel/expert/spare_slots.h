@@ -22,10 +22,11 @@ class SpareSlots {
  public:
   /// The experts of a layer.
   struct Experts {
-    std::span<const std::int64_t> widths;    // [experts]
-    std::span<const std::int64_t> elements;  // [experts]: size of each expert's slot, see slot_offsets()
-    ParameterUnit* originals;                // the unit of this rank's own experts; must outlive this
-    std::vector<ExpertBank::Expert> own;     // parameters of these experts
+    std::span<const std::int64_t> widths;  // [experts]
+    std::span<const std::int64_t>
+        elements;              // [experts]: elements of each expert in the unit of its owner, in order of slots
+    ParameterUnit* originals;  // the unit of this rank's own experts; must outlive this
+    std::vector<ExpertBank::Expert> own;  // parameters of these experts
     /// Adds parameters like those of an expert of this width on this rank to a unit.
     std::function<ExpertBank::Expert(std::int64_t width, ParameterUnit& unit)> make;
   };

@@ -15,7 +15,7 @@
 namespace lyceum {
 namespace {
 
-/// A problem with memory of its own.
+/// A problem that owns its memory.
 struct OwnedProblem {
   Placement placement;
   std::vector<std::int64_t> rows, costs;
@@ -165,7 +165,7 @@ TEST(ReplicaPlan, KeepsRowsOnTheirRankAndHost) {
     EXPECT_EQ(shares_of_source(problem.view(), plan, source),
               (std::vector<ReplicaShare>{{0, source == 0 ? -1 : static_cast<std::int32_t>(source), 0, 10}}));
   }
-  // With rows of ranks 2 and 3 only, those of rank 2 that have no room there go to rank 3.
+  // If only ranks 2 and 3 have rows, rank 3 takes rows of rank 2 for which rank 2 has no room.
   OwnedProblem uneven = problem;
   uneven.rows = {0, 0, 0, 0, 0, 0, 0, 0, 30, 0, 0, 0, 10, 0, 0, 0};
   const ReplicaPlan other{.experts = {-1, 0, 0, 0}, .rows = {0, 5, 15, 15}};
@@ -240,7 +240,7 @@ TEST(ReplicaPlan, KeepsHeldReplicasWhileTheyAreGoodEnough) {
   const ReplicaPlan first = plan_replicas(problem.view());
   ASSERT_GT(first.replicas(), 4);
   problem.held = held_after(problem.view(), first);
-  // The same load: nothing else than what is held.
+  // An equal load needs no other replicas than those that are held.
   const ReplicaPlan again = plan_replicas(problem.view());
   expect_valid(problem, again);
   EXPECT_EQ(again, first);

@@ -118,7 +118,7 @@ TEST(SpareSlots, HoldTheWeightsOfTheirReplicas) {
   }
 }
 
-/// With two passes that take turns, the replicas of one may replace those of the other before they are used.
+/// Two passes that take turns may replace the replicas of each other before they are used.
 TEST(SpareSlots, SendAgainWhatOtherPassesHaveReplaced) {
   const ProcessGroup group = test_world();
   const Stream stream = CpuStream();
