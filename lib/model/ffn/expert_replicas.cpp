@@ -63,14 +63,9 @@ std::shared_ptr<const StepReplicas::Choice> ExpertReplicas::choose(const Stream&
 }
 
 ExpertReplicas::Routing ExpertReplicas::prepare(const Tape& tape, const Pass& pass, const Tensor& index) {
-  StepReplicas& step = *pass.batch.replicas;
-  if (step_ != step.step()) {
-    spare_->forget();
-    step_ = step.step();
-  }
   const Stream& stream = tape.stream();
   const NumberedChoices choices = numbered(stream, index, mixture_->weighted(), mixture_->choices());
-  std::shared_ptr<const StepReplicas::Choice>& choice = step.at(mixture_->id, pass.batch.pass);
+  std::shared_ptr<const StepReplicas::Choice>& choice = pass.batch.replicas->at(mixture_->id, pass.batch.pass);
   if (!choice) choice = choose(stream, choices);
   if (UnitMemory* const memory = originals_->memory()) {
     memory->need_values(*originals_, tape.replaying() ? UnitMemory::Pass::backward : UnitMemory::Pass::forward);

@@ -43,6 +43,8 @@ class ExpertReplicas {
   /// Runs this rank's experts and replicas, see GatedBank.
   Variable run(Tape& tape, const ActivationFunction& activation, const Routing& routing, const ExpertRows& rows,
                const Variable& x, const Variable& gates) const;
+  /// Call when weights have changed, and before a step is repeated, so that it sends the same replicas.
+  void forget() { spare_->forget(); }
   /// Call when `placement` has changed. `route`: the new route without replicas.
   void placement_changed(const ExpertRoute& route);
 
@@ -60,7 +62,6 @@ class ExpertReplicas {
   std::vector<std::int64_t> widths_;
   std::shared_ptr<SpareSlots> spare_;
   ExpertRoute route_;
-  std::int64_t step_ = -1;  // StepReplicas::step() in which the spare slots were used
 };
 
 }  // namespace lyceum

@@ -60,6 +60,9 @@ class MoeLayer : public Sublayer, private PlacedExperts {
   const ParameterUnit& unit() const override { return *unit_; }
   std::vector<std::int64_t> slot_elements() const override;
   void set_placement(const Placement& placement) override;
+  void forget_replicas() override {
+    if (replicas_) replicas_->forget();
+  }
   /// Returns the route of tokens to the experts of the present placement.
   ExpertRoute present_route() const;
   /// Returns a copy of `index` [tokens, k] in which choices beyond an expert's capacity are −1, which means no expert.

@@ -33,20 +33,14 @@ class StepReplicas {
     double imbalance_before, imbalance;  // see ReplicaUse
   };
 
-  /// Begins a step or a repetition of it.
-  void begin_step() {
-    ++step_;
-    choices_.clear();
-  }
-  /// Returns a number that differs between steps and repetitions.
-  std::int64_t step() const { return step_; }
+  /// Forgets all choices. Call before a step and before a repetition of it.
+  void clear() { choices_.clear(); }
   /// Returns the choice for a layer and pass; null before its first forward pass.
   std::shared_ptr<const Choice>& at(const MixtureId& id, std::int64_t pass) { return choices_[{id, pass}]; }
   /// Returns the use of replicas in all passes so far.
   ReplicaUse use() const;
 
  private:
-  std::int64_t step_ = 0;
   std::map<std::pair<MixtureId, std::int64_t>, std::shared_ptr<const Choice>> choices_;
 };
 

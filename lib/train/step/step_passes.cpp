@@ -9,6 +9,7 @@
 
 #include "core/copy.h"
 #include "kernels/tensor_kernels.h"
+#include "model/placed_experts.h"
 #include "model/prediction_modules.h"
 #include "parallel/pipeline/check.h"
 #include "parallel/pipeline/transfers.h"
@@ -130,7 +131,10 @@ std::vector<TimedAction> StepPasses::run(PassObserver* observer) {
   if (attention_logits_) attention_logits_->reset();
   launch(setup_.stream, Clear<double>{.y = numbers_.own().losses()});
   model_.clear_routing();
-  if (replicas_) replicas_->begin_step();
+  if (replicas_) {
+    replicas_->clear();
+    for (PlacedExperts* const experts : model_.placed_experts()) experts->forget_replicas();
+  }
   std::vector<TimedAction> trace = executor_->run();
   observer_ = nullptr;
   const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
