@@ -102,7 +102,8 @@ class Rehearsal {
     need.backward_turns = turns_of([&] { stage_.backward(0, gradient()); });
     need.backward = most_of(need.backward_turns);
     ledger.listen({});
-    // The first pass of a step sends the weights of replicas. Later ones find them, since all passes have the same rows.
+    // The first pass of a step sends the weights of replicas. Later ones find them, since all passes have the same
+    // rows.
     if (batch_.replicas) {
       batch_.pass = 1 - batch_.pass;
       const Traffic first = std::exchange(part.traffic.forward, {});
