@@ -14,6 +14,7 @@
 #include "apps/version.h"
 #include "config/run.h"
 #include "core/error.h"
+#include "core/heap.h"
 #include "core/launcher.h"
 #include "core/printable.h"
 #include "core/thread_waiting.h"
@@ -114,6 +115,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // so that a write beyond ulimit -f fails and is reported
   const std::string name = argc > 1 ? argv[1] : "--help";
   let_waiting_threads_sleep();
+  limit_heap();
   if (name == "train") listen_for_stop_requests();
   std::optional<MpiSession> session;
   try {

@@ -97,9 +97,9 @@ void check_replacement(Findings& findings, const Config& config) {
                   "parallel.replace_every = 0",
                   every, config.optim.lora_rank > 0 ? "optim.lora_rank" : "optim.train_only");
   // Experts of different groups do not change places, as a token's groups bound the ranks that it is sent to.
-  findings.unless(config.moe.group_limit == 0 || config.balance.device_groups < parallel.expert,
+  findings.unless(config.moe.group_limit == 0 || config.balance.device_groups % parallel.expert != 0,
                   "parallel.replace_every = {} with moe.group_limit = {} and balance.device_groups = {}: experts move "
-                  "within a group only, which has just one of parallel.expert = {} ranks: set parallel.replace_every = "
+                  "within a group only, and each is on one of parallel.expert = {} ranks: set parallel.replace_every = "
                   "0",
                   every, config.moe.group_limit, config.balance.device_groups, parallel.expert);
 }

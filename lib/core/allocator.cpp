@@ -1,14 +1,11 @@
 #include "core/allocator.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
-#include <cstring>
 #include <string>
 
 #include "core/error.h"
+#include "core/host_memory.h"
 #include "core/round_up.h"
 
 namespace lyceum {
@@ -16,7 +13,7 @@ namespace lyceum {
 namespace {
 
 constexpr std::size_t alignment = 64;
-constexpr std::size_t mapped_from = std::size_t{1} << 20;  // larger blocks are mapped, so that trim() really frees them
+constexpr std::size_t pool_parts = 16;  // the pool may hold this part of the peak beyond it
 
 /// Rounds up to one of eight capacities per power of two: a freed block then fits later requests of about the same
 /// size.
@@ -25,57 +22,6 @@ std::size_t capacity_for(std::size_t bytes) {
   const std::size_t step = std::max(alignment, std::bit_floor(bytes) / 8);
   return round_up(bytes, step);
 }
-
-class HostSource : public MemorySource {
- public:
-  std::byte* take(std::size_t bytes) override {
-    return bytes >= mapped_from ? map(bytes, 0) : static_cast<std::byte*>(std::aligned_alloc(alignment, bytes));
-  }
-  void give_back(std::byte* block, std::size_t bytes) override {
-    if (bytes >= mapped_from) {
-      munmap(block, bytes);
-    } else {
-      std::free(block);
-    }
-  }
-  void clear(std::byte* block, std::size_t bytes) override { std::memset(block, 0, bytes); }
-
- protected:
-  static std::byte* map(std::size_t bytes, int flags) {
-    void* block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
-    return block == MAP_FAILED ? nullptr : static_cast<std::byte*>(block);
-  }
-};
-
-/// The source of rehearsals. Small blocks are cleared, since a rehearsal reads some of them (losses, for example) and
-/// must not depend on earlier contents. All large blocks have the same address: nothing is written to them, and their
-/// sum may exceed the address space.
-class UntouchedSource : public HostSource {
- public:
-  ~UntouchedSource() override {
-    if (region_) munmap(region_, region_bytes_);
-  }
-  std::byte* take(std::size_t bytes) override { return bytes >= mapped_from ? region() : HostSource::take(bytes); }
-  void give_back(std::byte* block, std::size_t bytes) override {
-    if (bytes < mapped_from) HostSource::give_back(block, bytes);
-  }
-  void clear(std::byte* block, std::size_t bytes) override { prepare(block, bytes); }
-  void prepare(std::byte* block, std::size_t bytes) override {
-    if (bytes < mapped_from) HostSource::clear(block, bytes);
-  }
-
- private:
-  /// Maps the region at first use: 1 TiB, or the largest power of two that the process may map; null if none.
-  std::byte* region() {
-    while (!region_ && region_bytes_ >= mapped_from) {
-      region_ = map(region_bytes_, MAP_NORESERVE);
-      if (!region_) region_bytes_ /= 2;
-    }
-    return region_;
-  }
-  std::byte* region_ = nullptr;
-  std::size_t region_bytes_ = std::size_t{1} << 40;
-};
 
 }  // namespace
 
@@ -86,27 +32,20 @@ std::string_view name_of(MemoryKind kind) {
 }
 
 std::shared_ptr<Allocator> Allocator::create(std::size_t limit) {
-  return create(std::make_unique<HostSource>(), limit);
+  return create(std::make_unique<HostMemory>(), limit);
 }
 
-std::shared_ptr<Allocator> Allocator::create_untouched() { return create(std::make_unique<UntouchedSource>()); }
+std::shared_ptr<Allocator> Allocator::create_within(MemoryRoom room) {
+  return create(std::make_unique<BoundedHostMemory>(std::move(room)));
+}
+
+std::shared_ptr<Allocator> Allocator::create_untouched() { return create(std::make_unique<UntouchedMemory>()); }
 
 std::shared_ptr<Allocator> Allocator::create(std::unique_ptr<MemorySource> source, std::size_t limit) {
   return std::shared_ptr<Allocator>(new Allocator(std::move(source), limit));
 }
 
 Allocator::~Allocator() { trim_locked(); }
-
-std::byte* FreeBlocks::take(std::size_t& capacity) {
-  // Accepts a slightly larger block: segment sizes change from step to step and must not grow the pool.
-  const auto bin = blocks_.lower_bound(capacity);
-  if (bin == blocks_.end() || bin->first > capacity + capacity / 4) return nullptr;
-  std::byte* block = bin->second.back();
-  capacity = bin->first;
-  bin->second.pop_back();
-  if (bin->second.empty()) blocks_.erase(bin);
-  return block;
-}
 
 /// The free blocks of the reserve, and the memory in use while it was recorded. Access is under the allocator's mutex.
 class Allocator::Reserve {
@@ -115,7 +54,7 @@ class Allocator::Reserve {
       : allocator_(allocator.shared_from_this()), before_(before), most_(before) {}
   ~Reserve() {
     const std::lock_guard lock(allocator_->mutex_);
-    free_.drain([this](std::byte* block, std::size_t capacity) { allocator_->free_.put(block, capacity); });
+    free_.drain([this](const MemoryBlock& block) { allocator_->free_.put(block); });
   }
   Reserve(const Reserve&) = delete;
   Reserve& operator=(const Reserve&) = delete;
@@ -143,40 +82,87 @@ class Allocator::Reserve {
   MemoryUse before_, most_;
 };
 
-std::byte* Allocator::take(std::size_t& capacity) {
-  if (reserving_) {
-    if (std::byte* block = reserving_->free().take(capacity)) return block;
+/// Returns a block of at least `capacity`, of which `bytes` are about to be used; a block without memory if the limit
+/// or the memory is exhausted.
+MemoryBlock Allocator::take(std::size_t bytes, std::size_t capacity) {
+  MemoryBlock block = reserving_ ? reserving_->free().take(capacity) : MemoryBlock{};
+  if (!block.memory) block = free_.take(capacity);
+  const bool fresh = !block.memory;
+  if (fresh) block.capacity = capacity;
+  const std::size_t resident = std::max(block.resident, source_->resident(block.capacity, bytes));
+  const std::size_t growth = resident - block.resident;
+  if (growth > 0 && !make_room(growth, resident)) {
+    if (!fresh) free_.put(block);
+    return {};
   }
-  if (std::byte* block = free_.take(capacity)) return block;
-  if (limit_ && use_.held + capacity > limit_) trim_locked();
-  if (limit_ && use_.held + capacity > limit_) return nullptr;
-  std::byte* block = source_->take(capacity);
-  if (!block) {
-    trim_locked();
-    block = source_->take(capacity);
+  if (fresh) {
+    block.memory = source_->take(capacity);
+    if (!block.memory) {
+      trim_locked();
+      block.memory = source_->take(capacity);
+    }
+    if (!block.memory) return {};
   }
-  if (block) {
-    use_.held += capacity;
-    use_.held_peak = std::max(use_.held_peak, use_.held);
-  }
+  block.resident = resident;
+  use_.held += growth;
+  use_.held_peak = std::max(use_.held_peak, use_.held);
+  resident_ += resident;
+  most_resident_ = std::max(most_resident_, resident_);
   return block;
+}
+
+/// Returns memory of pooled blocks to the system as far as the bounds require, before a block with `resident` bytes is
+/// handed out, `growth` of which are new. False if that is not enough.
+bool Allocator::make_room(std::size_t growth, std::size_t resident) {
+  const std::size_t most = std::max(most_resident_, resident_ + resident);
+  const std::size_t bound = most + most / pool_parts;
+  if (use_.held + growth > bound) shrink_pool_locked(use_.held + growth - bound);
+  if (limit_ && use_.held + growth > limit_) trim_locked();
+  if (limit_ && use_.held + growth > limit_) return false;
+  if (source_->admits(growth, use_.held)) return true;
+  trim_locked();
+  return source_->admits(growth, use_.held);
+}
+
+/// Returns `excess` bytes of pooled blocks to the system, if the source can take back parts of blocks and they have as
+/// many.
+void Allocator::shrink_pool_locked(std::size_t excess) {
+  constexpr std::size_t granularity = std::size_t{64} << 10;  // bytes; a multiple of a page
+  while (excess > 0) {
+    MemoryBlock block = free_.take_largest();
+    if (!block.memory) return;
+    if (!source_->discards(block.capacity)) return free_.put(block);  // nor can it for smaller ones
+    const std::size_t kept = block.resident > excess ? (block.resident - excess) / granularity * granularity : 0;
+    const std::size_t freed = block.resident - kept;
+    if (kept > 0) {
+      source_->discard(block.memory, kept, block.resident);
+      block.resident = kept;
+      free_.put(block);
+    } else {
+      source_->give_back(block.memory, block.capacity);
+    }
+    use_.held -= freed;
+    excess -= std::min(excess, freed);
+  }
+}
+
+void Allocator::fail_to_allocate(std::size_t bytes, MemoryKind kind) const {
+  std::string table;
+  for (std::size_t k = 0; k < memory_kinds; ++k) {
+    table += format_message("{}{} {} MB", {k ? ", " : "", name_of(static_cast<MemoryKind>(k)), use_.in_use[k] >> 20});
+  }
+  const std::string limit = limit_ ? format_message(", limit of {} MB", {limit_ >> 20}) : "";
+  const std::string refusal = source_->refusal().empty() ? "" : source_->refusal() + "; ";
+  fail(ExitCode::failed,
+       "out of {}: cannot allocate {} MB more for {} (in use: {}{}); {}{}lower batch.micro or use more ranks",
+       source_->name(), bytes >> 20, name_of(kind), table, limit, refusal, note_);
 }
 
 std::shared_ptr<std::byte> Allocator::allocate(std::size_t bytes, MemoryKind kind) {
   constexpr std::size_t most = std::size_t{1} << 60;  // larger values would overflow capacities
-  std::size_t capacity = capacity_for(std::min(bytes, most));
   std::unique_lock lock(mutex_);
-  std::byte* block = bytes <= most ? take(capacity) : nullptr;
-  if (!block) {
-    std::string table;
-    for (std::size_t k = 0; k < memory_kinds; ++k) {
-      table += format_message("{}{} {} MB", {k ? ", " : "", name_of(static_cast<MemoryKind>(k)), use_.in_use[k] >> 20});
-    }
-    const std::string limit = limit_ ? format_message(", limit of {} MB", {limit_ >> 20}) : "";
-    fail(ExitCode::failed,
-         "out of {}: cannot allocate {} MB more for {} (in use: {}{}); lower batch.micro or use more ranks",
-         source_->name(), bytes >> 20, name_of(kind), table, limit);
-  }
+  const MemoryBlock block = bytes <= most ? take(bytes, capacity_for(bytes)) : MemoryBlock{};
+  if (!block.memory) fail_to_allocate(bytes, kind);
   const auto k = static_cast<std::size_t>(kind);
   use_.in_use[k] += bytes;
   use_.peak[k] = std::max(use_.peak[k], use_.in_use[k]);
@@ -185,9 +171,9 @@ std::shared_ptr<std::byte> Allocator::allocate(std::size_t bytes, MemoryKind kin
   if (reserving_) reserving_->note(use_);
   const std::shared_ptr<Reserve> reserve = reserving_;
   lock.unlock();
-  source_->prepare(block, bytes);
-  return {block, [self = shared_from_this(), capacity, bytes, kind, reserve](std::byte* freed) {
-            self->release(freed, capacity, bytes, kind, reserve.get());
+  source_->prepare(block.memory, bytes);
+  return {block.memory, [self = shared_from_this(), block, bytes, kind, reserve](std::byte*) {
+            self->release(block, bytes, kind, reserve.get());
           }};
 }
 
@@ -197,9 +183,10 @@ std::shared_ptr<std::byte> Allocator::allocate_zeros(std::size_t bytes, MemoryKi
   return block;
 }
 
-void Allocator::release(std::byte* block, std::size_t capacity, std::size_t bytes, MemoryKind kind, Reserve* reserve) {
+void Allocator::release(const MemoryBlock& block, std::size_t bytes, MemoryKind kind, Reserve* reserve) {
   const std::lock_guard lock(mutex_);
-  (reserve ? reserve->free() : free_).put(block, capacity);
+  (reserve ? reserve->free() : free_).put(block);
+  resident_ -= block.resident;
   use_.in_use[static_cast<std::size_t>(kind)] -= bytes;
   use_.total -= bytes;
 }
@@ -216,16 +203,26 @@ void Allocator::reset_peaks() {
   use_.held_peak = use_.held;
 }
 
+void Allocator::set_note(std::string note) {
+  const std::lock_guard lock(mutex_);
+  note_ = std::move(note);
+}
+
 void Allocator::trim() {
   const std::lock_guard lock(mutex_);
   trim_locked();
 }
 
+void Allocator::shrink_pool(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (!reserving_) shrink_pool_locked(bytes);
+}
+
 void Allocator::trim_locked() {
   if (reserving_) return;  // memory must not return to the system while a CUDA graph is captured
-  free_.drain([this](std::byte* block, std::size_t capacity) {
-    source_->give_back(block, capacity);
-    use_.held -= capacity;
+  free_.drain([this](const MemoryBlock& block) {
+    source_->give_back(block.memory, block.capacity);
+    use_.held -= block.resident;
   });
 }
 

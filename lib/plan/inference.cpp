@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <span>
 
+#include "plan/process_memory.h"
 #include "plan/rank_load.h"
 
 namespace lyceum {
@@ -67,8 +68,11 @@ MeshPlan plan_inference(const Config& config, int world, Reading reading) {
       const MeshRank mesh_rank = MeshRank::of(config.parallel, world, rank);
       ranks.push_back(plan_reading_rank(one_pass, mesh_rank, blocks, reading, parts));
       ranks.back().rank = rank;
+      RankMemory& memory = ranks.back().memory;
+      memory.process = process_bytes(config, world, memory, true);
     }
-    plan.ranks.push_back(*std::ranges::max_element(ranks, {}, [](const RankPlan& one) { return one.memory.total(); }));
+    plan.ranks.push_back(
+        *std::ranges::max_element(ranks, {}, [](const RankPlan& one) { return one.memory.resident(); }));
   }
   return plan;
 }

@@ -8,6 +8,7 @@
 #include "model/routing/routing_sums.h"
 #include "model/sublayer_spec.h"
 #include "model/working_type.h"
+#include "optim/expert_mover.h"
 #include "optim/step_end.h"
 #include "optim/step_numbers.h"
 #include "optim/update_rule.h"
@@ -22,6 +23,19 @@ namespace {
 
 /// True if several ranks hold copies of the unit, so that ZeRO can shard it.
 bool shared(const MeshRank& mesh_rank, const PlannedUnit& unit) { return mesh_rank.size(copies_axis(unit.group)) > 1; }
+
+/// Returns the bytes of the unit's values that this rank writes to checkpoints: weights in f32, and the state that
+/// rules and averages have beside them.
+double saved_bytes(const Config& config, const MeshRank& mesh_rank, const PlannedUnit& unit) {
+  double bytes =
+      number(accumulator_bytes) * number(shared(mesh_rank, unit) ? owned_elements(unit, mesh_rank) : unit.size);
+  if (!unit.trained()) return bytes;
+  for (const auto& [range, rule] : rule_ranges(unit.updates, updated_range(unit, mesh_rank, 1))) {
+    bytes +=
+        number((state_bytes(rule, config.optim, DType::f32) + average_bytes(config.optim, DType::f32)) * range.count);
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -44,6 +58,7 @@ RankMemory state_memory(const Config& config, const MeshRank& mesh_rank, std::sp
     const double element = number(value_bytes(config, unit));
     const bool sharded = cut && zero >= 3 && unit.role != ParameterUnit::Role::buffer;
     memory.weights += element * (sharded ? own : whole);
+    memory.saved += saved_bytes(config, mesh_rank, unit);
     if (!unit.trained()) continue;
     memory.gradients += sum * (cut && zero >= 2 ? own : whole);
     const Range updated = updated_range(unit, mesh_rank, zero);
@@ -105,6 +120,18 @@ double update_buffers(const Config& config, const MeshRank& mesh_rank, std::span
   return number(StepNumbers::bytes(LossTable(config), counts.layers) +
                 update_table_bytes(counts.shares, spans, slices) + StepEnd::table_bytes(counts) +
                 (config.optim.qk_clip > 0 ? QkClip::bytes(config, mesh_rank.shape.tensor) : 0));
+}
+
+double move_bytes(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units) {
+  if (config.parallel.replace_every == 0) return 0;
+  std::int64_t most = 0;  // bytes of a master that may leave the rank
+  for (const PlannedUnit& unit : units) {
+    const bool experts =
+        unit.group == ParameterUnit::Group::expert || unit.group == ParameterUnit::Group::expert_replicated;
+    if (experts && unit.trained())
+      most = std::max(most, updated_range(unit, mesh_rank, config.parallel.zero).count * accumulator_bytes);
+  }
+  return 2 * number(std::min(most, expert_round_bytes));
 }
 
 std::map<int, LayerBytes> shared_layers(const Config& config, const MeshRank& mesh_rank,

@@ -15,6 +15,12 @@ namespace lyceum {
 /// Bytes of one rank by MemoryKind; each is the maximum of that kind during a step.
 struct RankMemory {
   double weights = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0;
+  /// Bytes of host memory that the rank's process takes in addition, see process_bytes(); 0 if the memory is that of a
+  /// GPU.
+  double process = 0;
+  /// Bytes of the values that the rank writes to checkpoints: its share of weights, optimizer state and averages, which
+  /// the copies of a unit divide between them with every stage of ZeRO.
+  double saved = 0;
   /// Bytes of weights and gradients that ZeRO holds only temporarily, in excess of those that it holds when activations
   /// are at their maximum.
   double passing = 0;
@@ -27,14 +33,16 @@ struct RankMemory {
   };
   std::optional<Update> update = {};  // none if an update needs no memory beyond that of the rank
 
-  /// Returns the maximum of the sum of all kinds. Temporary weights and gradients are not at their maximum at the same
-  /// time as activations, so the smaller of `passing` and the activations of passes is not counted.
+  /// Returns the maximum of the sum of all kinds, without `process`. Temporary weights and gradients are not at their
+  /// maximum at the same time as activations, so the smaller of `passing` and the activations of passes is not counted.
   double total() const {
     const double passes = update ? update->pass_activations : activations;
     const double most = passes - std::min(passing, passes);
     return weights + gradients + optimizer + buffers +
            (update ? std::max(most, update->activations - update->freed) : most);
   }
+  /// Returns the maximum of the memory that the rank takes from its machine.
+  double resident() const { return total() + process; }
 };
 
 /// Returns the memory of a rank's weights, gradients and optimizer state according to parallel.zero, with `passing` and
@@ -52,6 +60,8 @@ double cache_bytes(const Config& config);
 /// Returns the bytes that the end of a step holds permanently: tables of the memory that it sums and updates, and the
 /// numbers that it reports. Does not include Muon's tables, see plan_muon().
 double update_buffers(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units);
+/// Returns the bytes of the buffers in which experts move to other ranks, see ExpertMover; 0 if they do not move.
+double move_bytes(const Config& config, const MeshRank& mesh_rank, std::span<const PlannedUnit> units);
 /// Returns the bytes of each layer's values and gradients, by ParameterUnit::layer(), as simulate_zero() needs them.
 /// Only units that several ranks hold copies of count, since ZeRO shards only these; other layers have 0.
 std::map<int, LayerBytes> shared_layers(const Config& config, const MeshRank& mesh_rank,

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "model/routing/expert_placements.h"
+#include "plan/process_memory.h"
 #include "plan/rank_load.h"
 
 namespace lyceum {
@@ -137,7 +138,8 @@ RankWork plan_row(const PlanInput& input, const std::optional<Cluster>& cluster,
     optimizer = std::max(optimizer, work.optimizer);
     muon = std::max(muon, work.muon);
     if (slowest.costs.empty() || work.busy() > slowest.busy()) slowest = std::move(work);
-    if (!fullest || one.memory.total() > fullest->memory.total()) fullest = std::move(one);
+    if (!cluster) one.memory.process = process_bytes(config, input.world, one.memory, false);
+    if (!fullest || one.memory.resident() > fullest->memory.resident()) fullest = std::move(one);
   }
   slowest.synchronising = synchronising;
   slowest.optimizer = optimizer;
@@ -194,10 +196,8 @@ Timeline drawn_timeline(const MeshPlan& plan, int most) {
   return simulate(plan_input(plan.config, plan.world, wanted).schedule, plan.costs);
 }
 
-double MeshPlan::peak_memory() const {
-  double most = 0;
-  for (const RankPlan& rank : ranks) most = std::max(most, rank.memory.total());
-  return most;
+const RankPlan& MeshPlan::fullest() const {
+  return *std::ranges::max_element(ranks, {}, [](const RankPlan& rank) { return rank.memory.resident(); });
 }
 
 double MeshPlan::tokens_per_second() const {

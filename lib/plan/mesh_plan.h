@@ -82,8 +82,12 @@ struct MeshPlan {
   Timeline timeline;
   std::optional<StepTime> time;
 
-  /// Returns RankMemory::total() of the rank that needs the most memory, in bytes.
-  double peak_memory() const;
+  /// Returns the rank that needs the most memory, by RankMemory::resident().
+  const RankPlan& fullest() const;
+  /// Returns RankMemory::total() of that rank, in bytes.
+  double peak_memory() const { return fullest().memory.total(); }
+  /// Returns RankMemory::resident() of that rank, in bytes. Equal to peak_memory() on a GPU or a cluster.
+  double peak_resident() const { return fullest().memory.resident(); }
   /// Returns the share of the time, 0 to 1, that ranks wait in the pipeline.
   double bubble() const { return timeline.bubble_fraction(); }
   /// Returns the tokens of a global batch per second; 0 if the plan has no time.
@@ -105,8 +109,9 @@ struct PlanLimits {
   bool all_rows = true;
   MeshPlanCache* cache = nullptr;
 };
-/// Plans training on `world` ranks. `config` must be resolved. Without a cluster the plan has no time. Throws a usage
-/// Error unless can_plan_step().
+/// Plans training on `world` ranks. `config` must be resolved. Without a cluster the plan has no time, but the memory
+/// of processes on the CPU; the memory of a cluster's rank is only for what the allocator holds. Throws a usage Error
+/// unless can_plan_step().
 MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster,
                    const PlanLimits& limits = {});
 /// Returns the plan's pipeline simulated with at most `most` micro-batches, but at least one per pipeline rank, for

@@ -12,14 +12,6 @@
 
 namespace lyceum {
 
-namespace {
-
-const RankPlan& fullest_rank(const MeshPlan& plan) {
-  return *std::ranges::max_element(plan.ranks, {}, [](const RankPlan& rank) { return rank.memory.total(); });
-}
-
-}  // namespace
-
 std::string MeshPlan::text() const {
   const ParallelConfig& parallel = config.parallel;
   std::string text = mesh_shape(parallel).text(world);
@@ -37,15 +29,19 @@ std::string bytes_text(double bytes) {
 }
 
 std::string memory_table(const MeshPlan& plan, std::size_t most) {
-  const auto total = [&](std::size_t row) { return plan.ranks[row].memory.total(); };
+  const auto need = [&](std::size_t row) { return plan.ranks[row].memory.resident(); };
   std::vector<std::size_t> rows(plan.ranks.size());
   std::iota(rows.begin(), rows.end(), 0);
   if (most > 0 && rows.size() > most) {
-    std::ranges::stable_sort(rows, std::greater<>(), total);
+    std::ranges::stable_sort(rows, std::greater<>(), need);
     rows.resize(most);
     std::ranges::sort(rows);
   }
-  Table table({">row", ">rank", "blocks", ">weights", ">gradients", ">optimizer", ">activations", ">buffers", ">all"});
+  const bool process = plan.peak_resident() > plan.peak_memory();
+  std::vector<std::string> headings{">row",       ">rank",        "blocks",   ">weights", ">gradients",
+                                    ">optimizer", ">activations", ">buffers", ">all"};
+  if (process) headings.insert(headings.end(), {">process", ">resident"});
+  Table table(headings);
   for (const std::size_t row : rows) {
     const RankPlan& rank = plan.ranks[row];
     std::string blocks;
@@ -54,9 +50,12 @@ std::string memory_table(const MeshPlan& plan, std::size_t most) {
       blocks += stage.count == 1 ? fmt::format("{}", stage.first) : fmt::format("{}-{}", stage.first, stage.end() - 1);
     }
     const RankMemory& memory = rank.memory;
-    table.add({fmt::format("{}", row), fmt::format("{}", rank.rank), blocks, bytes_text(memory.weights),
-               bytes_text(memory.gradients), bytes_text(memory.optimizer), bytes_text(memory.activations),
-               bytes_text(memory.buffers), bytes_text(memory.total())});
+    std::vector<std::string> cells{
+        fmt::format("{}", row),         fmt::format("{}", rank.rank), blocks,
+        bytes_text(memory.weights),     bytes_text(memory.gradients), bytes_text(memory.optimizer),
+        bytes_text(memory.activations), bytes_text(memory.buffers),   bytes_text(memory.total())};
+    if (process) cells.insert(cells.end(), {bytes_text(memory.process), bytes_text(memory.resident())});
+    table.add(cells);
   }
   const std::size_t others = plan.ranks.size() - rows.size();
   return table.text() +
@@ -70,12 +69,13 @@ std::string error_table(const MeshPlan& plan) {
 }
 
 std::string need_text(const MeshPlan& plan, double available, const std::string& whose) {
-  const RankPlan& rank = fullest_rank(plan);
+  const RankPlan& rank = plan.fullest();
   const RankMemory& need = rank.memory;
   return fmt::format(
-      "rank {} needs {} (weights {}, gradients {}, optimizer {}, activations {}, buffers {}), but {} has only {}",
-      rank.rank, bytes_text(need.total()), bytes_text(need.weights), bytes_text(need.gradients),
-      bytes_text(need.optimizer), bytes_text(need.activations), bytes_text(need.buffers), whose, bytes_text(available));
+      "rank {} needs {} (weights {}, gradients {}, optimizer {}, activations {}, buffers {}{}), but {} has only {}",
+      rank.rank, bytes_text(need.resident()), bytes_text(need.weights), bytes_text(need.gradients),
+      bytes_text(need.optimizer), bytes_text(need.activations), bytes_text(need.buffers),
+      need.process > 0 ? ", process " + bytes_text(need.process) : "", whose, bytes_text(available));
 }
 
 }  // namespace lyceum

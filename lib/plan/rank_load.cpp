@@ -343,6 +343,9 @@ RankPlan plan_loaded_rank(const PlanInput& input, const MeshRank& mesh_rank, int
         .activations = muon.peak_bytes, .pass_activations = plan.memory.activations, .freed = zero_states.gradients};
     plan.memory.activations = std::max(plan.memory.activations, muon.peak_bytes);
   }
+  const double moves = move_bytes(config, mesh_rank, units);
+  plan.memory.activations = std::max(plan.memory.activations, moves);
+  if (plan.memory.update) plan.memory.update->activations = std::max(plan.memory.update->activations, moves);
   for (const StageLoad& stage : load.loads) plan.step.end += stage.update;
   return plan;
 }

@@ -18,9 +18,14 @@ using Json = nlohmann::ordered_json;
 Json whole(double bytes) { return static_cast<std::int64_t>(std::min(bytes, 9e18)); }
 
 Json memory_json(const RankMemory& memory) {
-  return {{"weights", whole(memory.weights)},     {"gradients", whole(memory.gradients)},
-          {"optimizer", whole(memory.optimizer)}, {"activations", whole(memory.activations)},
-          {"buffers", whole(memory.buffers)},     {"total", whole(memory.total())}};
+  Json json{{"weights", whole(memory.weights)},     {"gradients", whole(memory.gradients)},
+            {"optimizer", whole(memory.optimizer)}, {"activations", whole(memory.activations)},
+            {"buffers", whole(memory.buffers)},     {"total", whole(memory.total())}};
+  if (memory.process > 0) {
+    json["process"] = whole(memory.process);
+    json["resident"] = whole(memory.resident());
+  }
+  return json;
 }
 
 Json mesh_json(const MeshPlan& plan) {
@@ -90,8 +95,7 @@ std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& clus
                         double tokens, const std::vector<std::string>& warnings, std::span<const StagePlan> stages) {
   Json json = model_json(plan.config);
   json["mesh"] = mesh_json(plan);
-  const RankPlan& largest =
-      *std::ranges::max_element(plan.ranks, {}, [](const RankPlan& rank) { return rank.memory.total(); });
+  const RankPlan& largest = plan.fullest();
   json["memory_bytes_per_rank"] = memory_json(largest.memory);
   for (const RankPlan& rank : plan.ranks) {
     Json blocks = Json::array();

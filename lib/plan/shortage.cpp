@@ -31,7 +31,8 @@ class ChangeFinder {
       : world_(plan.world),
         reading_(plan.reading),
         available_(available),
-        given_{{}, plan.config, plan.peak_memory()} {}
+        process_(plan.peak_resident() > plan.peak_memory()),
+        given_{{}, plan.config, plan.peak_resident()} {}
 
   std::string text() const {
     constexpr std::size_t most_listed = 3;
@@ -141,12 +142,13 @@ class ChangeFinder {
   double plan(Config& config) const {
     if (!contradictions(config, world_).empty()) return std::numeric_limits<double>::infinity();
     resolve(config, world_);
-    if (reading_) return plan_inference(config, world_, *reading_).peak_memory();
+    if (reading_) return need_of(plan_inference(config, world_, *reading_));
     if (!can_plan_step(config, world_)) return std::numeric_limits<double>::infinity();
-    return plan_mesh(config, world_, {},
-                     {.microbatches = std::int64_t{2} * config.parallel.pipeline, .memory = available_})
-        .peak_memory();
+    return need_of(plan_mesh(config, world_, {},
+                             {.microbatches = std::int64_t{2} * config.parallel.pipeline, .memory = available_}));
   }
+
+  double need_of(const MeshPlan& plan) const { return process_ ? plan.peak_resident() : plan.peak_memory(); }
 
   template <class T>
   static std::vector<T> above(T own, std::vector<T> values) {
@@ -168,13 +170,14 @@ class ChangeFinder {
   int world_;
   std::optional<Reading> reading_;
   double available_;
+  bool process_;  // the given plan has the memory of processes
   ChangedPlan given_;
 };
 
 }  // namespace
 
 std::string shortage(const MeshPlan& plan, double available, const std::string& whose) {
-  if (plan.peak_memory() <= available) return {};
+  if (plan.peak_resident() <= available) return {};
   return fmt::format("{}: {}", need_text(plan, available, whose), ChangeFinder(plan, available).text());
 }
 

@@ -75,6 +75,9 @@ class Finder {
       for (const int expert :
            values("parallel.expert", base_.parallel.expert, divisors(share(stage, sharer), experts))) {
         axes.expert = expert;
+        // If experts cannot move, they stay, unless the search is asked for moves.
+        const bool stay = expert == 1 || (base_.moe.group_limit > 0 && base_.balance.device_groups % expert == 0);
+        axes.replace_every = stay && !given("parallel.replace_every") ? 0 : base_.parallel.replace_every;
         for (const Overlap overlap : overlaps(axes)) {
           axes.overlap = overlap;
           all.push_back(axes);

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "support/fake_system.h"
 
 namespace lyceum {
 namespace {
@@ -138,6 +139,59 @@ TEST(Allocator, TheLimitIsNamedAndThePoolYieldsFirst) {
   }
   EXPECT_EQ(memory->use().total, std::size_t{4 << 20});
   EXPECT_NO_THROW(memory->allocate(5 << 20, activations));
+}
+
+/// Sizes that fit no freed block, as those of a backward pass after a forward pass.
+TEST(Allocator, ThePoolOfHostMemoryIsBoundedByThePeakInUse) {
+  const auto memory = Allocator::create();
+  constexpr std::size_t megabyte = std::size_t{1} << 20;
+  for (int round = 0; round < 3; ++round) {
+    for (const std::size_t size : {40 * megabyte, 10 * megabyte + 7, 25 * megabyte, 3 * megabyte, 60 * megabyte}) {
+      const auto first = memory->allocate(size, activations), second = memory->allocate(size / 3, weights);
+      std::memset(first.get(), round, size);  // a part may have been returned to the system
+      EXPECT_EQ(first.get()[size - 1], static_cast<std::byte>(round));
+    }
+  }
+  const MemoryUse use = memory->use();
+  EXPECT_EQ(use.total_peak, 80 * megabyte);
+  EXPECT_LE(use.held_peak, use.total_peak * 17 / 16 + 2 * 4096);
+  EXPECT_GE(use.held, use.total_peak / 2) << "blocks are pooled";
+}
+
+/// Capacities are rounded up, but pages that nothing has written to take no memory.
+TEST(Allocator, HoldsWhatWasHandedOut) {
+  const auto memory = Allocator::create();
+  constexpr std::size_t size = (std::size_t{33} << 20) + 1;
+  auto block = memory->allocate(size, weights);
+  EXPECT_EQ(memory->use().held, (std::size_t{33} << 20) + 4096);
+  block.reset();
+  block = memory->allocate((std::size_t{36} << 20), weights);  // the same block
+  EXPECT_EQ(memory->use().held, std::size_t{36} << 20);
+}
+
+TEST(Allocator, RefusesMoreThanThereIsRoomFor) {
+  const test::FakeSystem system("4:memory:/job\n");
+  system.group_of_version_1("/job", 1000, 900, 0);
+  const auto memory = Allocator::create_within(MemoryRoom(1, system.root()));
+  memory->set_note("planned: 500 MB; ");
+  constexpr std::size_t megabyte = 1000000;
+  memory->allocate(5 * megabyte, activations).reset();
+  const auto kept = memory->allocate(30 * megabyte, weights);
+  system.resident(10000 + 35000);  // kB: both have been written to
+  system.group_of_version_1("/job", 1000, 935, 0);
+  try {
+    memory->allocate(50 * megabyte, activations);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                testing::ContainsRegex("out of memory: cannot allocate 47 MB more for activations .in use: "
+                                       "weights 28 MB.*; the control group .*/job has 65 MB left of 1000 "
+                                       "MB, and 67 MB are needed.*; planned: 500 MB; lower batch.micro"));
+    EXPECT_EQ(error.code(), ExitCode::failed);
+  }
+  EXPECT_LT(memory->use().held, 31 * megabyte) << "the pool was returned first";
+  system.group_of_version_1("/job", 1000, 930, 500);  // cached files give way
+  EXPECT_NO_THROW(memory->allocate(50 * megabyte, activations));
 }
 
 TEST(Allocator, RefusesWhatNoMachineHas) {

@@ -100,7 +100,7 @@ refused 2 "the model has about .* parameters" --model.hidden=2000000000 --model.
 too_large() {
   expect 2 "$lyceum" "${tiny[@]}" "--run.dir=$work/refused" "${@:2}"
   says err "^lyceum train: $1"
-  says err "^row +rank +blocks +weights +gradients +optimizer +activations +buffers +all$"
+  says err "^row +rank +blocks +weights +gradients +optimizer +activations +buffers +all +process +resident$"
   equal "lines of stderr" "$(wc -l <"$work/err")" 3
   [[ ! -e $work/refused ]] || fail "a refused run left $work/refused behind"
 }

@@ -81,7 +81,7 @@ steps() {
 import json, sys
 for line in open(sys.argv[1]):
     record = json.loads(line)
-    for key in "time", "tokens_per_second", "step_ms", "mfu", "memory_peak_bytes", "valid_loss", "valid_standard_error", \
+    for key in "time", "tokens_per_second", "step_ms", "mfu", "memory_peak_bytes", "resident_peak_bytes", "valid_loss", "valid_standard_error", \
             "valid_tokens", "unigram_entropy":
         record.pop(key, None)
     print(json.dumps(record))

@@ -35,19 +35,21 @@ says out "$moved"
 expect 0 ranks 2 "${moving[@]}" "--run.dir=$work/stopped"
 same_weights "$work/whole/checkpoints/step-00000012" "$work/stopped/checkpoints/step-00000012"
 
-# Killed between two checkpoints: that of step 20 has another placement than the run had when it ended.
-long=("${moving[@]}" --run.steps=40 --checkpoint.every=20)
-expect 0 ranks 2 "${long[@]}" "--run.dir=$work/calm"
+# Killed between two checkpoints: the last one has another placement than the run had when it ended.
+long=("${moving[@]}" --checkpoint.every=20)
 beyond() { [[ -f $work/killed/metrics.jsonl ]] && (($(wc -l <"$work/killed/metrics.jsonl") > 25)); }
-start 2 "${long[@]}" "--run.dir=$work/killed"
+start 2 "${long[@]}" --run.steps=100000 "--run.dir=$work/killed"
 wait_for 60 beyond || fail "the run to kill does not start"
 for process in $(pgrep -f -- "--run.dir=$work/killed"); do kill -KILL "$process" 2>/dev/null || true; done
 finish
 ((code != 0)) || fail "a killed run exited with code 0"
-expect 0 ranks 2 "${long[@]}" "--run.dir=$work/killed"
-says out 'resumed .*step-00000020'
+saved=$(find "$work/killed/checkpoints" -maxdepth 1 -name 'step-????????' | sort | tail -n 1)
+last=$((10#${saved##*step-} + 20))
+expect 0 ranks 2 "${long[@]}" "--run.steps=$last" "--run.dir=$work/calm"
+expect 0 ranks 2 "${long[@]}" "--run.steps=$last" "--run.dir=$work/killed"
+says out "resumed .*$(basename "$saved")"
 says out "$moved"
-same_weights "$work/calm/checkpoints/step-00000040" "$work/killed/checkpoints/step-00000040"
+same_weights "$work/calm/checkpoints/step-$(printf %08d "$last")" "$work/killed/checkpoints/step-$(printf %08d "$last")"
 
 # Other meshes read the checkpoints.
 for ranks in 1 4; do

@@ -91,7 +91,7 @@ expect 0 "$lyceum" "${whole[@]}" --run.steps=18
 import json, sys
 thinned, whole = ({r["step"]: r for r in map(json.loads, open(run + "/metrics.jsonl"))} for run in sys.argv[1:])
 assert set(whole) == set(range(1, 19)), whole
-measured = "time", "tokens_per_second", "step_ms", "mfu", "memory_peak_bytes"
+measured = "time", "tokens_per_second", "step_ms", "mfu", "memory_peak_bytes", "resident_peak_bytes"
 extra = "interval_steps", "interval_ms"
 for step, record in thinned.items():
     for key, value in record.items():

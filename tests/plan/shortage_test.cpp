@@ -78,7 +78,7 @@ TEST_P(Shortage, AdviceIsTrueOfAPlanMadeAnew) {
   const Case& c = GetParam();
   const Config given = read_config(c.given, {.config = paper("deepseekmoe-16b")}).config;
   const MeshPlan plan = plan_mesh(resolved(given, c.world), c.world, {});
-  ASSERT_GT(plan.peak_memory(), c.available);
+  ASSERT_GT(plan.peak_resident(), c.available);
   const std::string message = shortage(plan, c.available, "a rank");
   const std::vector<Advice> all = advice_of(message);
   if (c.fits) {
@@ -89,7 +89,7 @@ TEST_P(Shortage, AdviceIsTrueOfAPlanMadeAnew) {
   }
   for (const auto& [changes, need] : all) {
     const Config config = resolved(changed(given, changes), c.world);
-    const double needed = plan_mesh(config, c.world, {}).peak_memory();
+    const double needed = plan_mesh(config, c.world, {}).peak_resident();
     EXPECT_EQ(needed <= c.available, c.fits) << message;
     EXPECT_EQ(human_count(std::floor(needed), "B"), need) << message;
   }
@@ -101,8 +101,8 @@ TEST(Shortage, NothingIsSaidOfWhatFits) {
   Config config = paper("deepseekmoe-2b");
   config.batch.micro = 1;
   const MeshPlan plan = plan_mesh(resolved(config, 8), 8, {});
-  EXPECT_EQ(shortage(plan, plan.peak_memory(), "a rank"), "");
-  EXPECT_NO_THROW(require_fits(plan, plan.peak_memory(), "a rank"));
+  EXPECT_EQ(shortage(plan, plan.peak_resident(), "a rank"), "");
+  EXPECT_NO_THROW(require_fits(plan, plan.peak_resident(), "a rank"));
 }
 
 TEST(Shortage, EndsARunWithTheNeedTheAdviceAndTheTable) {
@@ -126,13 +126,13 @@ TEST(Shortage, OfReadingHasOnlyWhatHelpsReading) {
   Config config = paper("deepseekmoe-16b");
   config.batch.micro = 4;
   const MeshPlan plan = plan_inference(resolved(config, 8), 8, Reading::evaluate);
-  const std::string message = shortage(plan, 0.7 * plan.peak_memory(), "a rank");
+  const std::string message = shortage(plan, 0.7 * plan.peak_resident(), "a rank");
   EXPECT_THAT(message, HasSubstr("parallel.expert = "));
   EXPECT_THAT(message, Not(HasSubstr("model.recompute")));
   EXPECT_THAT(message, Not(HasSubstr("parallel.zero")));
   for (const auto& [changes, need] : advice_of(message)) {
     const MeshPlan better = plan_inference(resolved(changed(config, changes), 8), 8, Reading::evaluate);
-    EXPECT_EQ(human_count(std::floor(better.peak_memory()), "B"), need) << message;
+    EXPECT_EQ(human_count(std::floor(better.peak_resident()), "B"), need) << message;
   }
 }
 

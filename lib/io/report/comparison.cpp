@@ -24,6 +24,10 @@ std::string number_cell(const std::optional<double>& value, const char* format) 
 }
 std::string count_cell(const std::optional<double>& value) { return value ? short_number(*value) : unknown_cell; }
 
+std::string bytes_cell(const std::optional<double>& bytes) {
+  return bytes && *bytes >= 0 && *bytes < 9e18 ? text_of_bytes(static_cast<std::int64_t>(*bytes)) : unknown_cell;
+}
+
 /// Returns the loss with its step, unless that is `expected`: "3.2101 (step 900)".
 std::string valid_cell(const std::optional<ValidLoss>& valid, std::int64_t expected) {
   if (!valid) return unknown_cell;
@@ -129,10 +133,8 @@ std::vector<ComparisonRow> result_rows(const Comparison& comparison) {
   rows.add("MFU, median", [](Run run) {
     return run.summary.mfu ? real_text(100 * *run.summary.mfu, ".1f") + " %" : std::string(unknown_cell);
   });
-  rows.add("peak memory of rank 0", [](Run run) {
-    const auto& bytes = run.summary.peak_bytes;
-    return bytes && *bytes >= 0 && *bytes < 9e18 ? text_of_bytes(static_cast<std::int64_t>(*bytes)) : unknown_cell;
-  });
+  rows.add("peak memory of rank 0", [](Run run) { return bytes_cell(run.summary.peak_bytes); });
+  rows.add("peak of its process", [](Run run) { return bytes_cell(run.summary.resident_bytes); });
   rows.group();
   rows.add("MaxVio of the worst layer, last 5 %",
            [](Run run) { return number_cell(run.summary.max_violation, ".3f"); });

@@ -47,6 +47,7 @@ Json run_json(const ComparedRun& run) {
           {"step_ms", number_or_null(summary.step_ms)},
           {"mfu", number_or_null(summary.mfu)},
           {"memory_peak_bytes", number_or_null(summary.peak_bytes)},
+          {"resident_peak_bytes", number_or_null(summary.resident_bytes)},
           {"max_violation", number_or_null(summary.max_violation)},
           {"idle_experts", number_or_null(summary.idle_experts)},
           {"dead_experts", number_or_null(summary.dead_experts)},

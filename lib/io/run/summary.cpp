@@ -27,13 +27,25 @@ struct Key {
     skipped,
     rollbacks,
     memory_peak_bytes,
+    resident_peak_bytes,
     interval_ms,
     count
   };
-  static constexpr std::array<std::string_view, count> names{
-      "loss",    "valid_loss", "grad_norm",         "tokens",       "tokens_per_second",
-      "step_ms", "mfu",        "load_imbalance",    "idle_experts", "dead_experts",
-      "skipped", "rollbacks",  "memory_peak_bytes", "interval_ms"};
+  static constexpr std::array<std::string_view, count> names{"loss",
+                                                             "valid_loss",
+                                                             "grad_norm",
+                                                             "tokens",
+                                                             "tokens_per_second",
+                                                             "step_ms",
+                                                             "mfu",
+                                                             "load_imbalance",
+                                                             "idle_experts",
+                                                             "dead_experts",
+                                                             "skipped",
+                                                             "rollbacks",
+                                                             "memory_peak_bytes",
+                                                             "resident_peak_bytes",
+                                                             "interval_ms"};
 };
 
 /// Computes a Milestone from the steps in ascending order. Positions are steps or tokens.
@@ -124,6 +136,9 @@ class Summarizer {
     if (routed) keep_last(result_.dead_experts, values[Key::dead_experts]);
     if (const auto& peak = values[Key::memory_peak_bytes]) {
       result_.peak_bytes = std::max(result_.peak_bytes.value_or(0), *peak);
+    }
+    if (const auto& peak = values[Key::resident_peak_bytes]) {
+      result_.resident_bytes = std::max(result_.resident_bytes.value_or(0), *peak);
     }
     const bool unsound = (values[Key::loss] && !std::isfinite(*values[Key::loss])) ||
                          (values[Key::grad_norm] && !std::isfinite(*values[Key::grad_norm]));

@@ -48,7 +48,8 @@ struct RunSummary {
   // Medians over all steps; mfu from 0 to 1.
   std::optional<double> tokens_per_second = {}, step_ms = {}, mfu = {};
   std::optional<double> skipped = {}, rollbacks = {}, dead_experts = {};  // at the last step
-  std::optional<double> peak_bytes = {};                                  // largest memory of rank 0
+  std::optional<double> peak_bytes = {};                                  // largest memory of rank 0's tensors
+  std::optional<double> resident_bytes = {};                              // largest host memory of rank 0's process
   std::int64_t not_finite = 0;  // steps whose loss or gradient norm was not finite
   std::map<CurveKind, RunCurve> curves = {};
 };

@@ -1,5 +1,6 @@
 #include "kernels/cpu/matmul_cache.h"
 
+#include <algorithm>
 #include <type_traits>
 
 #include "core/allocator.h"
@@ -18,6 +19,8 @@ dnnl::memory::desc described(std::int64_t rows, std::int64_t cols, std::int64_t 
 }
 
 }  // namespace
+
+MatmulCache::MatmulCache() { dnnl::set_primitive_cache_capacity(0); }
 
 MatmulCache::Compiled MatmulCache::compile(const Key& key, int threads) const {
   const auto a = described(key.m, key.k, key.a_stride, key.transpose_a, DataType::bf16);
@@ -41,11 +44,19 @@ MatmulCache::Compiled MatmulCache::compile(const Key& key, int threads) const {
   return {dnnl::matmul(description), scratchpad.get_size(), std::move(operands)};
 }
 
-MatmulCache::Compiled& MatmulCache::compiled(const Key& key, int threads) {
+std::shared_ptr<MatmulCache::Compiled> MatmulCache::compiled(const Key& key, int threads) {
   const std::lock_guard lock(mutex_);
-  auto found = compiled_.find(key);
-  if (found == compiled_.end()) found = compiled_.emplace(key, compile(key, threads)).first;
-  return found->second;
+  ++uses_;
+  if (const auto found = compiled_.find(key); found != compiled_.end()) {
+    found->second.last_use = uses_;
+    return found->second.product;
+  }
+  if (compiled_.size() >= most_products) {
+    compiled_.erase(std::ranges::min_element(compiled_, {}, [](const auto& entry) { return entry.second.last_use; }));
+  }
+  const auto product = std::make_shared<Compiled>(compile(key, threads));
+  compiled_.emplace(key, Entry{.product = product, .last_use = uses_});
+  return product;
 }
 
 MatmulCache::Lane& MatmulCache::lane(const CpuStream& stream, int thread, std::size_t scratchpad_bytes) {
@@ -72,17 +83,17 @@ void MatmulCache::execute(const CpuStream& stream, const Gemm<bfloat16, Out>& ge
                 .transpose_b = gemm.transpose_b,
                 .accumulate = gemm.accumulate,
                 .float_out = std::is_same_v<Out, float>};
-  Compiled& product = compiled(key, stream.threads());
-  Lane& own = lane(stream, thread, product.scratchpad_bytes);
-  Operands& operands = product.operands[static_cast<std::size_t>(thread)];
+  const std::shared_ptr<Compiled> product = compiled(key, stream.threads());
+  Lane& own = lane(stream, thread, product->scratchpad_bytes);
+  Operands& operands = product->operands[static_cast<std::size_t>(thread)];
   operands.a.set_data_handle(const_cast<bfloat16*>(gemm.a.data));
   operands.b.set_data_handle(const_cast<bfloat16*>(gemm.b.data));
   operands.c.set_data_handle(gemm.c.data);
   operands.scratchpad.set_data_handle(own.scratchpad.get());
-  product.primitive.execute(own.stream, {{DNNL_ARG_SRC, operands.a},
-                                         {DNNL_ARG_WEIGHTS, operands.b},
-                                         {DNNL_ARG_DST, operands.c},
-                                         {DNNL_ARG_SCRATCHPAD, operands.scratchpad}});
+  product->primitive.execute(own.stream, {{DNNL_ARG_SRC, operands.a},
+                                          {DNNL_ARG_WEIGHTS, operands.b},
+                                          {DNNL_ARG_DST, operands.c},
+                                          {DNNL_ARG_SCRATCHPAD, operands.scratchpad}});
   own.stream.wait();
 }
 

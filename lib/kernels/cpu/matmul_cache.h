@@ -3,6 +3,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <compare>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,11 +14,18 @@
 
 namespace lyceum {
 
-/// The single-threaded bfloat16 matrix products of oneDNN, compiled once per shape and layout. A stream keeps one cache
+/// The single-threaded bfloat16 matrix products of oneDNN, compiled once per shape and layout as long as
+/// there are no more than most_products of them; those used least recently are compiled again. A stream keeps one cache
 /// (CpuStream::keep). Several threads of the stream may call execute() concurrently: each has its own scratchpad and
 /// memory objects.
 class MatmulCache {
  public:
+  /// Makes an empty cache, and switches off oneDNN's own one, which would keep products that this one has dropped.
+  MatmulCache();
+
+  /// The number of products that are kept. Each takes 100 to 300 kB.
+  static constexpr std::size_t most_products = 512;
+
   /// Computes the product on the calling thread, which is number `thread` of the stream. No extent may be zero.
   template <class Out>
   void execute(const CpuStream& stream, const Gemm<bfloat16, Out>& gemm, int thread);
@@ -36,6 +44,10 @@ class MatmulCache {
     std::size_t scratchpad_bytes;
     std::vector<Operands> operands;  // one per thread
   };
+  struct Entry {
+    std::shared_ptr<Compiled> product;  // shared with the threads that execute it
+    std::int64_t last_use;              // value of uses_
+  };
   /// The state of one thread: a oneDNN stream, and a scratchpad large enough for all products so far.
   struct Lane {
     dnnl::stream stream;
@@ -44,12 +56,13 @@ class MatmulCache {
   };
 
   Compiled compile(const Key& key, int threads) const;
-  Compiled& compiled(const Key& key, int threads);
+  std::shared_ptr<Compiled> compiled(const Key& key, int threads);
   Lane& lane(const CpuStream& stream, int thread, std::size_t scratchpad_bytes);
 
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
-  std::mutex mutex_;  // guards both maps; references to elements remain valid without it
-  std::map<Key, Compiled> compiled_;
+  std::mutex mutex_;  // guards both maps; references to lanes remain valid without it
+  std::int64_t uses_ = 0;
+  std::map<Key, Entry> compiled_;
   std::map<int, Lane> lanes_;
 };
 

@@ -18,6 +18,11 @@ namespace {
 /// second-level cache.
 constexpr std::int64_t largest_slice = 512;
 
+/// Compiled products with f32 results have at most this depth. The depth of an expert's weight gradient is the number
+/// of its rows, which changes in every step; without the bound, there would be as many compiled products as numbers of
+/// rows.
+constexpr std::int64_t compiled_depth = 2048;
+
 /// The setting of a stream, which force_native_bf16() changes.
 struct Bf16Choice {
   bool native = has_native_bf16();
@@ -39,17 +44,23 @@ void clear(const Gemm<T, Out>& gemm) {
 /// Calls work(slice of a, slice of b, add) for each slice of the summed dimension, in order. `add`: true if the product
 /// is to be added to c, false if it replaces c.
 template <class T, class Out, class Work>
-void for_each_slice(const Gemm<T, Out>& gemm, Work&& work) {
+void for_each_slice(const Gemm<T, Out>& gemm, std::int64_t step, Work&& work) {
   const std::int64_t depth = depth_of(gemm);
-  const std::int64_t slices = (depth + largest_slice - 1) / largest_slice;
-  const std::int64_t even = (depth + slices - 1) / slices,
-                     step = std::min(round_up<std::int64_t>(even, 16), largest_slice);
   for (std::int64_t first = 0; first < depth; first += step) {
     const std::int64_t count = std::min(step, depth - first);
     work(gemm.transpose_a ? gemm.a.rows_from(first, count) : gemm.a.cols_from(first, count),
          gemm.transpose_b ? gemm.b.cols_from(first, count) : gemm.b.rows_from(first, count),
          gemm.accumulate || first > 0);
   }
+}
+
+/// Calls for_each_slice() with slices that are as equal as possible.
+template <class T, class Out, class Work>
+void for_each_equal_slice(const Gemm<T, Out>& gemm, Work&& work) {
+  const std::int64_t depth = depth_of(gemm);
+  const std::int64_t slices = (depth + largest_slice - 1) / largest_slice;
+  const std::int64_t even = (depth + slices - 1) / slices;
+  for_each_slice(gemm, std::min(round_up<std::int64_t>(even, 16), largest_slice), work);
 }
 
 }  // namespace
@@ -85,7 +96,7 @@ TileGemm::TileGemm(const CpuStream& stream, bool convert, std::int64_t max_rows,
 void TileGemm::operator()(const Gemm<float>& tile, int) const {
   if (tile.c.size() == 0) return;
   if (depth_of(tile) == 0) return clear(tile);
-  for_each_slice(tile, [&](const Matrix<const float>& a, const Matrix<const float>& b, bool add) {
+  for_each_equal_slice(tile, [&](const Matrix<const float>& a, const Matrix<const float>& b, bool add) {
     const std::int64_t depth = tile.transpose_a ? a.rows : a.cols;
     const auto status =
         dnnl_sgemm(tile.transpose_a ? 'T' : 'N', tile.transpose_b ? 'T' : 'N', tile.c.rows, tile.c.cols, depth, 1.0f,
@@ -119,12 +130,13 @@ void TileGemm::multiply_converted(const Gemm<bfloat16, Out>& tile, int thread) c
   }
   float* a_memory = memory + max_rows_ * max_cols_;
   float* b_memory = a_memory + largest_slice * max_rows_;
-  for_each_slice(tile, [&](const Matrix<const bfloat16>& a_slice, const Matrix<const bfloat16>& b_slice, bool add) {
-    const Matrix<float> a(a_memory, a_slice.rows, a_slice.cols), b(b_memory, b_slice.rows, b_slice.cols);
-    convert(a_slice, a);
-    convert(b_slice, b);
-    (*this)(Gemm<float>{a, b, sum, tile.transpose_a, tile.transpose_b, add}, thread);
-  });
+  for_each_equal_slice(
+      tile, [&](const Matrix<const bfloat16>& a_slice, const Matrix<const bfloat16>& b_slice, bool add) {
+        const Matrix<float> a(a_memory, a_slice.rows, a_slice.cols), b(b_memory, b_slice.rows, b_slice.cols);
+        convert(a_slice, a);
+        convert(b_slice, b);
+        (*this)(Gemm<float>{a, b, sum, tile.transpose_a, tile.transpose_b, add}, thread);
+      });
   if constexpr (!std::is_same_v<Out, float>) convert(Matrix<const float>(sum), tile.c);
 }
 
@@ -132,7 +144,15 @@ template <class Out>
 void TileGemm::multiply_native(const Gemm<bfloat16, Out>& tile, int thread) const {
   if (tile.c.size() == 0) return;
   if (depth_of(tile) == 0) return clear(tile);
-  products_.execute(stream_, tile, thread);
+  if constexpr (std::is_same_v<Out, float>) {
+    for_each_slice(tile, compiled_depth,
+                   [&](const Matrix<const bfloat16>& a, const Matrix<const bfloat16>& b, bool add) {
+                     products_.execute(
+                         stream_, Gemm<bfloat16, Out>{a, b, tile.c, tile.transpose_a, tile.transpose_b, add}, thread);
+                   });
+  } else {
+    products_.execute(stream_, tile, thread);
+  }
 }
 
 template void TileGemm::multiply_converted(const Gemm<bfloat16, bfloat16>&, int) const;

@@ -3,27 +3,13 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cpu/native_bf16.h"
 #include "kernels/cpu/parallel_tasks.h"
 #include "kernels/gemm.h"
 
 namespace lyceum {
 
 class MatmulCache;
-
-/// True if oneDNN's bf16 primitives are faster on this CPU than float products of converted operands: with AMX, or with
-/// AVX-512 BF16 on AMD (Zen 4 and later), where they were measured to be twice as fast. On other CPUs, including Intel
-/// CPUs with AVX-512 BF16 but without AMX, they are slower. The answer is not measured at run time, because the choice
-/// affects rounding.
-bool has_native_bf16();
-
-/// True if oneDNN supports bf16 primitives on this CPU at all, which requires AVX-512.
-bool can_use_native_bf16();
-
-/// Makes the stream's bfloat16 products use oneDNN's bf16 primitives, or not, regardless of has_native_bf16(). For
-/// tests. Throws an Error if `native` and the CPU does not support them.
-void force_native_bf16(const CpuStream& stream, bool native);
-/// True if the stream's bfloat16 products use oneDNN's bf16 primitives; has_native_bf16() by default.
-bool uses_native_bf16(const CpuStream& stream);
 
 /// Multiplies matrices on a single thread: the tiles into which all GEMMs on the CPU are divided. Create it before a
 /// parallel_tasks() call and use it in the tasks; it is safe to call on several threads.

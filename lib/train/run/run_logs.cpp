@@ -8,6 +8,7 @@
 
 #include "core/allocator.h"
 #include "core/clock.h"
+#include "core/resident_memory.h"
 #include "io/files/journaled_hdf5.h"
 #include "io/run/prometheus.h"
 #include "io/run/starts.h"
@@ -101,7 +102,8 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"skipped", state.skipped},
                   {"outliers", state.outliers},
                   {"rollbacks", state.rollbacks},
-                  {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak}};
+                  {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak},
+                  {"resident_peak_bytes", peak_resident_memory()}};
   if (state.stage > 0) (*record_)["stage"] = state.stage;
   if (config_.parallel.replicas > 0) {
     (*record_)["replicas"] = result.replicas.replicas;

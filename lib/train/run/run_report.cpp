@@ -139,9 +139,9 @@ void RunReport::begin_stage(const Config& run_config, int stage, const RunData* 
   for (const std::string& line : data_lines(config_, *data, last - first + 1)) note(line);
 }
 
-void RunReport::placement(const RunState& state) {
+void RunReport::placement(const RunState& state, bool recorded) {
   if (!prints() || setup_.mesh.expert.size() == 1) return;
-  for (const std::string& line : placement_lines(config_, state.placement, state.load)) note(line);
+  for (const std::string& line : placement_lines(config_, state.placement, state.load, recorded)) note(line);
 }
 
 void RunReport::moved(const PlacementChange& change, const RunState& state, double seconds) {

@@ -51,7 +51,7 @@ class RunReport {
   /// of the stage if they are others than those of the stage before, or null.
   void begin_stage(const Config& run_config, int stage, const RunData* data);
   /// Prints the placement of the experts on the ranks.
-  void placement(const RunState& state);
+  void placement(const RunState& state, bool recorded);
   /// Prints that experts have moved to other ranks after the last step of `state`, which took `seconds`.
   void moved(const PlacementChange& change, const RunState& state, double seconds);
   /// Prints which lines of metrics.jsonl were removed or are missing. `metrics`: as opened to resume after `step`.

@@ -193,7 +193,7 @@ std::vector<std::string> stage_lines(const Config& config) {
 }
 
 std::vector<std::string> placement_lines(const Config& config, std::span<const MixturePlacement> layers,
-                                         std::span<const ExpertLoad> measured) {
+                                         std::span<const ExpertLoad> measured, bool recorded) {
   if (layers.empty()) return {};
   const int ranks = layers[0].ranks.ranks();
   const auto number = static_cast<double>(layers.size());
@@ -209,8 +209,9 @@ std::vector<std::string> placement_lines(const Config& config, std::span<const M
   std::vector<std::string> lines;
   if (std::cmp_less_equal(ranks, max_rows)) lines = placement_table(config, layers, flops);
   lines.push_back(fmt::format(
-      "placement  {}{}, {}: the busiest of {} expert ranks has {} times the mean FLOPs, {} in the worst of {}",
-      name_of(config.parallel.placement), has_moved(config, layers) ? " with moves" : "",
+      "placement  {}, {}: the busiest of {} expert ranks has {} times the mean FLOPs, {} in the worst of {}",
+      recorded ? "that of the checkpoint"
+               : name_of(config.parallel.placement) + (has_moved(config, layers) ? " with moves" : ""),
       measured.empty() ? "assuming an even load" : "by the measured load", ranks, real_text(busiest, ".3f"),
       real_text(worst, ".3f"), count_text(std::ssize(layers), "layer")));
   return lines;

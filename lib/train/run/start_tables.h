@@ -23,8 +23,9 @@ std::string stage_changes_text(const Config& config, int stage);
 /// Describes a placement of experts: a table with one row per expert rank (omitted for more than 32 ranks) of its
 /// experts, their parameters and their FLOPs over all layers, and a line on how much busier than the mean the busiest
 /// rank is. `layers`: the placement of each mixture. `measured`: the load of each mixture; empty: an even load is
-/// assumed. Empty without experts.
+/// assumed. `recorded`: true if the placement is that of a checkpoint, instead of parallel.placement. Empty without
+/// experts.
 std::vector<std::string> placement_lines(const Config& config, std::span<const MixturePlacement> layers,
-                                         std::span<const ExpertLoad> measured);
+                                         std::span<const ExpertLoad> measured, bool recorded = false);
 
 }  // namespace lyceum

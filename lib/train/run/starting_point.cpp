@@ -170,7 +170,7 @@ std::vector<ExpertLoad> StartingPoint::expert_load() const {
 }
 
 std::vector<MixturePlacement> StartingPoint::expert_placement() const {
-  if (!checkpoint_) return {};
+  if (!checkpoint_ || before_.parallel.placement != config_.parallel.placement) return {};
   return RunState::placement_of(checkpoint_->header().trainer_state);
 }
 

@@ -11,6 +11,7 @@
 #include "config/check.h"
 #include "core/allocator.h"
 #include "core/clock.h"
+#include "core/heap.h"
 #include "io/data/tokens/unigram_entropy.h"
 #include "io/files/atomic_file.h"
 #include "io/run/batch_job.h"
@@ -32,6 +33,8 @@ namespace fs = std::filesystem;
 
 /// The number of consecutive skipped steps at which the run fails: it will not recover.
 constexpr std::int64_t max_consecutive_skips = 50;
+/// Host memory for the buffers of a save, in bytes.
+constexpr std::size_t save_bytes = std::size_t{64} << 20;
 /// The largest number of skipped steps at the end of a run for which the run succeeds.
 constexpr std::int64_t max_skips_at_end = 1;
 
@@ -117,7 +120,7 @@ void Trainer::start() {
   const std::int64_t stage_steps = last_step_of(run_config_, stage_) - first_step_of(run_config_, stage_) + 1;
   report_.introduce(options_.lock, data(), stage_steps, peak_, *gemms_);
   report_.stages(run_config_);
-  std::vector<MixturePlacement> placement = first_placement();
+  auto [placement, recorded] = first_placement();
   state_ = starting_point_->start({.zero = zero_, .optimizer = optimizer_, .gemms = *gemms_});
   state_.placement = std::move(placement);
   state_.stage = stage_count(run_config_) > 1 ? stage_ : 0;
@@ -127,7 +130,7 @@ void Trainer::start() {
   if (starting_point_->is_checkpoint()) saved_step_ = state_.step;
   starting_point_->complete_interrupted_save();
   starting_point_.reset();
-  report_.placement(state_);
+  report_.placement(state_, recorded);
   trace_.introduce(state_.step);
   open_logs();
   if (state_.step < config_.run.steps) {
@@ -143,6 +146,7 @@ void Trainer::start() {
     }
   }
   if (config_.checkpoint.at_start && state_.step == 0) save({});
+  return_unused_heap();  // what the start has freed
   save_timer_.restart();
 }
 
@@ -293,6 +297,7 @@ void Trainer::save(SaveOptions options) {
   agree_on_gemms();
   state_.sum_routing(config_, setup_.mesh);
   const auto begun = Clock::now();
+  memory_of(setup_.stream).shrink_pool(save_bytes);  // activations are free now
   work_on_files_of_rank_zero(setup_.mesh.world, [&] { logs_.sync(); });
   const fs::path root = checkpoint_root(config_.run);
   const ProcessGroup& world = setup_.mesh.world;

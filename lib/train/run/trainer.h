@@ -71,7 +71,7 @@ class Trainer {
   void update_state(const StepResult& result);
   void validate();
   void report_entropy();
-  std::vector<MixturePlacement> first_placement();
+  std::pair<std::vector<MixturePlacement>, bool> first_placement();
   void replace_experts();
   void agree_on_gemms();
   struct SaveOptions {

@@ -10,15 +10,16 @@
 namespace lyceum {
 
 /// Returns the placement of the experts at the start: that of the model or, if experts move during training, that of
-/// the checkpoint, if it fits the slots of this mesh. Makes it the model's.
-std::vector<MixturePlacement> Trainer::first_placement() {
+/// the checkpoint, if it fits the slots of this mesh. Makes it the model's. Also returns whether it is that of the
+/// checkpoint.
+std::pair<std::vector<MixturePlacement>, bool> Trainer::first_placement() {
   std::vector<MixturePlacement> placement =
       place_all_experts(config_, setup_.mesh.expert.size(), starting_point_->expert_load());
-  if (!live_placement_) return placement;
+  if (!live_placement_) return {std::move(placement), false};
   std::vector<MixturePlacement> recorded = starting_point_->expert_placement();
-  if (!live_placement_->fits(recorded, placement)) return placement;
+  if (!live_placement_->fits(recorded, placement)) return {std::move(placement), false};
   live_placement_->begin_at(recorded);
-  return recorded;
+  return {std::move(recorded), true};
 }
 
 /// Collective. Moves experts to other ranks if the measured load predicts a gain.

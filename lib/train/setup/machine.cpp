@@ -12,7 +12,9 @@
 #include <limits>
 #include <sstream>
 
+#include "core/control_groups.h"
 #include "core/error.h"
+#include "core/system_files.h"
 
 namespace lyceum {
 
@@ -21,49 +23,22 @@ namespace {
 namespace fs = std::filesystem;
 constexpr double no_limit = std::numeric_limits<double>::infinity();
 
-/// Returns the number in a control group's file. Returns no_limit for "max" and for an absent file.
-double limit_in(const fs::path& file) {
-  std::ifstream stream(file);
-  double bytes = 0;
-  return stream >> bytes ? bytes : no_limit;
-}
-
 /// Returns the limit of a control group on processor time, in cores. Version 2 has the file cpu.max, "150000 100000":
 /// microseconds of processor time per period, and the period. Version 1 has a file for each; a quota of -1 is no limit.
 double cores_in(const fs::path& group) {
   std::ifstream both(group / "cpu.max");
   double quota = 0, period = 0;
   if (both >> quota >> period) return quota / period;
-  quota = limit_in(group / "cpu.cfs_quota_us"), period = limit_in(group / "cpu.cfs_period_us");
+  quota = number_in(group / "cpu.cfs_quota_us"), period = number_in(group / "cpu.cfs_period_us");
   return std::isfinite(quota) && std::isfinite(period) && quota > 0 && period > 0 ? quota / period : no_limit;
 }
 
-/// Returns the least limit of a control group and of the groups that contain it, up to the root `mount`.
-template <class Limit>
-double least_of_groups(const fs::path& mount, const std::string& group, const Limit& limit) {
-  double least = limit(mount);
-  fs::path path = mount;
-  for (const fs::path& part : fs::path(group).relative_path()) least = std::min(least, limit(path /= part));
-  return least;
-}
-
 /// Returns the least limit among the control groups of this process. `limit(folder)` returns the limit of one group.
-/// `controller`: the name of the controller in version 1. A line of /proc/self/cgroup is "0::/path" for version 2 and
-/// "7:memory:/path" for version 1 [cgroups(7)].
+/// `controller`: as for control_groups().
 template <class Limit>
 double control_group_limit(const std::string& controller, const Limit& limit) {
-  std::ifstream groups("/proc/self/cgroup");
   double least = no_limit;
-  for (std::string line; std::getline(groups, line);) {
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1), group = line.substr(second + 1);
-    if (controllers.empty()) {
-      least = std::min(least, least_of_groups("/sys/fs/cgroup", group, limit));
-    } else if (("," + controllers + ",").find("," + controller + ",") != std::string::npos) {
-      least = std::min(least, least_of_groups("/sys/fs/cgroup/" + controller, group, limit));
-    }
-  }
+  for (const fs::path& group : control_groups(controller)) least = std::min(least, limit(group));
   return least;
 }
 
@@ -102,10 +77,7 @@ CoreSet own_cores() {
 
 double job_memory() {
   const double machine = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  const auto limit = [](const fs::path& group) {
-    return std::min(limit_in(group / "memory.max"), limit_in(group / "memory.limit_in_bytes"));
-  };
-  return std::min({machine, control_group_limit("memory", limit), slurm_limit()});
+  return std::min({machine, control_group_limit("memory", memory_limit), slurm_limit()});
 }
 
 double core_quota() { return control_group_limit("cpu", cores_in); }

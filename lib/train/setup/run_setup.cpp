@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "config/check.h"
+#include "core/allocator.h"
 #include "core/gpu.h"
 #include "io/data/loader/packing.h"
 #include "io/data/tokenizer/tokenizer.h"
@@ -38,6 +39,13 @@ namespace {
 
 /// Returns the bytes of job_memory() for one of the job's ranks on this machine.
 double memory_of_rank(const MpiSession& session) { return job_memory() / session.local_size(); }
+
+/// Returns what a message about a lack of memory says of the plan. Both numbers are bytes of the fullest rank.
+std::string planned_note(double planned, double beside, int local_ranks) {
+  const auto megabytes = [](double bytes) { return std::llround(bytes / 1e6); };
+  return format_message("planned for each of the {} ranks here: at most {} MB, of which {} MB are not tensors; ",
+                        {local_ranks, megabytes(planned), megabytes(beside)});
+}
 
 /// The GPU of a rank that has one.
 struct RankGpu {
@@ -147,17 +155,23 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
   if (!reading) require_adaptable(config);
   const ProcessGroup host_world = session.world(config.run.timeout_seconds);
   const std::optional<RankGpu> gpu = gpu_of(config, session, host_world);
-  const double memory = gpu ? gpu->memory : memory_of_rank(session);
+  std::vector<RankResources> resources = resources_of(config.run, session, host_world, gpu);
+  double planned = 0, beside = 0;  // bytes of the fullest rank: all, and those beside its tensors
   for (int stage = first_stage; stage <= stage_count(config); ++stage) {
     const Config own = config_of_stage(config, stage);
-    require_fits(reading ? plan_inference(own, session.size(), *reading) : plan_mesh(own, session.size(), {}), memory,
+    const MeshPlan plan = reading ? plan_inference(own, session.size(), *reading) : plan_mesh(own, session.size(), {});
+    require_fits(plan, gpu ? gpu->memory : memory_of_rank(session),
                  format_message("each of this machine's {} ranks", {session.local_size()}),
                  stage > 1 ? format_message("stage {}: ", {stage}) : "");
+    if (plan.peak_resident() <= planned) continue;
+    planned = plan.peak_resident();
+    beside = plan.fullest().memory.process;
   }
-  std::vector<RankResources> resources = resources_of(config.run, session, host_world, gpu);
   const int threads = resources[static_cast<std::size_t>(host_world.rank())].threads;
   omp_set_num_threads(threads);  // of work on the host, such as drawing initial weights, also beside a GPU
-  const Stream stream = gpu ? gpu_stream(gpu->device) : CpuStream(threads);
+  const Stream stream =
+      gpu ? gpu_stream(gpu->device) : CpuStream(threads, Allocator::create_within(MemoryRoom(session.local_size())));
+  memory_of(stream).set_note(planned_note(planned, beside, session.local_size()));
   host_world.set_checksums(config.parallel.checksums);
   ProcessGroup world = host_world.on(stream, gpu ? gpu->transport : Transport::mpi);
   return std::make_unique<RunSetup>(RunSetup{.stream = stream,

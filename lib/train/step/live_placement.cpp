@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "kernels/digest.h"
 #include "model/model_tensors.h"
 #include "model/placed_experts.h"
 #include "model/sublayer_tensor.h"
@@ -90,6 +91,16 @@ LivePlacement::LivePlacement(const Config& config, const RunSetup& setup, Staged
     if (!mixture.placed()) continue;
     placed_.push_back({mixture, kinds_of_experts(config, mixture, rules_of_experts(config, mixture, rules, tensors))});
   }
+  const bool movable = std::ranges::any_of(placed_, [&](const Placed& each) {
+    const Placement placement = place_experts(config, each.mixture, setup.mesh.expert.size(), {});
+    return !(with_two_exchanged(placement, each.kinds) == placement);
+  });
+  require_usage(
+      movable,
+      "parallel.replace_every = {} with parallel.placement = {}: no two experts that may change places (equal "
+      "width and update rules, and one group of moe.group_limit) are on different ranks: set "
+      "parallel.replace_every = 0, or another placement",
+      config.parallel.replace_every, name_of(config.parallel.placement));
 }
 
 bool LivePlacement::fits(std::span<const MixturePlacement> recorded,
@@ -111,7 +122,8 @@ void LivePlacement::begin_at(std::span<const MixturePlacement> placement) {
   optimizer_.slices_renamed();
 }
 
-std::optional<std::vector<MixturePlacement>> LivePlacement::better(std::span<const MixturePlacement> present,
+/// Returns better() without asking other ranks.
+std::optional<std::vector<MixturePlacement>> LivePlacement::decide(std::span<const MixturePlacement> present,
                                                                    std::span<const ExpertLoad> load) const {
   std::vector<MixturePlacement> all(present.begin(), present.end());
   bool moves = false;
@@ -124,6 +136,30 @@ std::optional<std::vector<MixturePlacement>> LivePlacement::better(std::span<con
     moves = true;
   }
   return moves ? std::optional(std::move(all)) : std::nullopt;
+}
+
+/// Throws an Error on all ranks if they differ in these placements.
+void LivePlacement::require_agreement(std::span<const MixturePlacement> present,
+                                      std::span<const MixturePlacement> wanted) const {
+  std::uint64_t digest = 0;
+  for (const std::span<const MixturePlacement> placement : {present, wanted}) {
+    for (const MixturePlacement& layer : placement) {
+      const std::vector<std::int32_t>& order = layer.ranks.order;
+      digest = 31 * digest + digest_of_bytes(order.data(), order.size() * sizeof(order[0]));
+    }
+    digest = 31 * digest + placement.size();
+  }
+  const auto own = static_cast<std::int64_t>(digest >> 1);
+  std::array<std::int64_t, 2> most{own, -own};
+  setup_.mesh.world.all_reduce(std::span(most), Reduction::max);
+  require(most[0] == -most[1], "ranks would move different experts: possible memory fault; {}", advice_on_fresh_faults);
+}
+
+std::optional<std::vector<MixturePlacement>> LivePlacement::better(std::span<const MixturePlacement> present,
+                                                                   std::span<const ExpertLoad> load) const {
+  std::optional<std::vector<MixturePlacement>> wanted = decide(present, load);
+  require_agreement(present, wanted ? std::span<const MixturePlacement>(*wanted) : std::span<const MixturePlacement>());
+  return wanted;
 }
 
 double LivePlacement::imbalance(std::span<const MixturePlacement> placement, std::span<const ExpertLoad> load) const {
@@ -177,6 +213,7 @@ void LivePlacement::rehearse() {
     const auto placed = std::ranges::find(placed_, experts->id(), [](const Placed& each) { return each.mixture.id; });
     wanted.push_back({experts->id(), with_two_exchanged(experts->placement(), placed->kinds)});
   }
+  require_agreement({}, {});
   move_units(wanted);
 }
 

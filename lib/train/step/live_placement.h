@@ -38,8 +38,9 @@ class LivePlacement {
   /// Local. Makes a placement the present one without moving anything. Call before weights are initialised or loaded.
   void begin_at(std::span<const MixturePlacement> placement);
 
-  /// Returns a better placement of all mixtures, or nothing if the experts of no layer should move. `load`: the
-  /// measured load of each mixture.
+  /// Collective over the world. Returns a better placement of all mixtures, or nothing if the experts of no layer
+  /// should move. `load`: the measured load of each mixture. Throws an Error if ranks have different placements or
+  /// loads, which a memory fault can cause.
   std::optional<std::vector<MixturePlacement>> better(std::span<const MixturePlacement> present,
                                                       std::span<const ExpertLoad> load) const;
   /// Collective over the world. Moves experts from the placement `present` to `wanted`, and makes that the present one.
@@ -58,6 +59,9 @@ class LivePlacement {
     Mixture mixture;
     std::vector<int> kinds;  // [experts]: see rebalanced()
   };
+  std::optional<std::vector<MixturePlacement>> decide(std::span<const MixturePlacement> present,
+                                                      std::span<const ExpertLoad> load) const;
+  void require_agreement(std::span<const MixturePlacement> present, std::span<const MixturePlacement> wanted) const;
   void move_units(std::span<const MixturePlacement> wanted);
   double imbalance(std::span<const MixturePlacement> placement, std::span<const ExpertLoad> load) const;
 

@@ -157,7 +157,8 @@ TEST_F(SummaryTest, NumbersAreThoseOfTheFile) {
               {"dead_experts", 1},
               {"skipped", step > 100 ? 4 : 0},
               {"rollbacks", 1},
-              {"memory_peak_bytes", 1000 - step}};
+              {"memory_peak_bytes", 1000 - step},
+              {"resident_peak_bytes", 5000 + step}};
     if (step % 150 == 0) line["valid_loss"] = step == 150 ? 2.0 : 2.5;
     text += line.dump() + "\n";
   }
@@ -188,6 +189,7 @@ TEST_F(SummaryTest, NumbersAreThoseOfTheFile) {
   EXPECT_EQ(run.skipped, 4);
   EXPECT_EQ(run.rollbacks, 1);
   EXPECT_EQ(run.peak_bytes, 999);
+  EXPECT_EQ(run.resident_bytes, 5400);
   std::ranges::sort(speeds);
   EXPECT_NEAR(run.tokens_per_second.value(), speeds[199], 0.0026 * speeds[199]);
   EXPECT_NEAR(run.mfu.value(), 0.5, 0.00126);

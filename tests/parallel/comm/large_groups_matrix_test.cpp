@@ -224,5 +224,32 @@ TEST_F(LargeGroups, TextsAndNumbersArriveInRankOrder) {
   });
 }
 
+/// Ranks wait for those next to them in a tree or a level, but the message names the rank that they all wait for.
+TEST_F(LargeGroups, ARankThatStaysAwayIsNamed) {
+  if (world.size() < 9) GTEST_SKIP() << "needs nine ranks";
+  constexpr int absent = 5;
+  for (const std::size_t values : {256, 300000}) {  // along a tree, and level by level
+    const ProcessGroup hasty = test_world();
+    hasty.barrier();
+    std::string report;
+    world.barrier();
+    hasty.set_timeout(2);
+    try {
+      std::vector<float> summed(values);
+      if (world.rank() != absent) hasty.all_reduce(summed);
+    } catch (const Error& error) {
+      report = error.what();
+    }
+    const std::vector<std::string> reports = world.all_gather(report);
+    const auto with = [&](const std::string& part) {
+      return std::ranges::count_if(reports, [&](const auto& each) { return each.find(part) != each.npos; });
+    };
+    EXPECT_EQ(with("rank 5 on "), 1) << testing::PrintToString(reports);
+    EXPECT_EQ(with(" has not entered all_reduce #"), 1);
+    EXPECT_EQ(with("waited 2 s"), world.size() - 1) << "all others end";
+    EXPECT_TRUE(reports[absent].empty());
+  }
+}
+
 }  // namespace
 }  // namespace lyceum
