@@ -41,9 +41,9 @@ constexpr const char* convert_about =
   merge      keep the model; add its adapters (optim.lora_rank) to the weights, as all transforms do
   upcycle    copy each dense FFN to --moe.experts experts, of which --moe.top_k are chosen; with --slices M each copy
              is split into M experts of 1/M the width, and M times as many are chosen
-  insert     add --experts N new experts to each layer, or to each of --layers
+  insert     add --experts N new experts to each layer, or to each of --layers; with --site attention to attention
   prune      remove experts that were chosen less than --threshold times as often as the most used one, according to
-             --routing or --data
+             --routing or --data; with --site attention those of attention
   modulize   split each dense FFN into --experts N equal experts of similar units, all of which are chosen
   average    the mean of the weights of several checkpoints of one model, with --weights W1,W2,… the weighted mean
   import-hf  SOURCE is the folder of a model that Hugging Face's transformers saved
@@ -53,7 +53,7 @@ is used without the mesh; --section.key=value changes it. RUN contains config.in
 which `lyceum train --config RUN/config.ini` continues with new moments. Under mpirun the ranks share the work.)";
 
 struct ConvertOptions {
-  std::string out, layers, scope = "layer", by = "weights", data;
+  std::string out, layers, scope = "layer", by = "weights", data, site = "ffn";
   std::int64_t batches = 0;
   ConversionRequest request;
   ExportOptions exported;
@@ -70,6 +70,8 @@ po::options_description convert_options(ConvertOptions& options) {
   add("slices", po::value(&request.slices)->value_name("M"), "upcycle: experts that each copy is split into");
   add("experts", po::value(&request.experts)->value_name("N"),
       "insert: number of new experts; modulize: total number of experts");
+  add("site", po::value(&options.site)->value_name("ffn | attention")->default_value(options.site),
+      "insert, prune: change the experts of FFNs, or those of attention (model.attention = moa)");
   add("layers", po::value(&options.layers)->value_name("A-B"),
       "insert: layers that get new experts, counted from 0; default: all");
   add("routing", po::value<std::string>()->value_name("FILE"), "prune: a routing.h5, or a run's folder");
@@ -101,6 +103,7 @@ po::options_description convert_options(ConvertOptions& options) {
 const std::map<std::string, std::set<std::string>>& own_options() {
   static const std::map<std::string, std::set<std::string>> all{{"slices", {"upcycle"}},
                                                                 {"experts", {"insert", "modulize"}},
+                                                                {"site", {"insert", "prune"}},
                                                                 {"layers", {"insert"}},
                                                                 {"routing", {"prune"}},
                                                                 {"threshold", {"prune"}},
@@ -158,6 +161,9 @@ ConversionRequest request_of(const ParsedOptions& parsed, ConvertOptions& option
   }
   require_usage(options.scope == "layer" || options.scope == "model", "--scope = {}: must be layer or model",
                 options.scope);
+  require_usage(options.site == "ffn" || options.site == "attention", "--site = {}: must be ffn or attention",
+                options.site);
+  request.site = options.site == "attention" ? Site::attention : Site::ffn;
   const bool together = options.by == "coactivation";
   require_usage(options.by == "weights" || together, "--by = {}: must be weights or coactivation", options.by);
   require_usage(request.transform != "modulize" || together != options.data.empty(),
@@ -249,7 +255,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
     request.count = [&] {
       const Evaluation before = measured(session, source, wanted.config, options);
       print_loss("before", before);
-      return tokens_of_experts(before.routing);
+      return tokens_of_experts(before.routing, request.site);
     };
   }
   const Conversion conversion = convert(request, source, own.config, wanted);

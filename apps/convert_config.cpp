@@ -15,6 +15,7 @@ LoadedConfig converted_config(LoadedConfig own, std::int64_t step, const std::st
   base.config.optim.train_only = {};  // refers to tensors of the old model
   base.config.optim.router_penalty = 0;
   base.config.optim.router_penalty_from = 0;
+  base.config.optim.router_penalty_from_attention = OptimConfig{}.router_penalty_from_attention;
   if (!(base.config.balance.device > 0) && base.config.moe.group_limit == 0) base.config.balance.device_groups = 0;
   require_usage(!given.origin.contains("run.dir"), "run.dir cannot be set here: --out names the folder");
   LoadedConfig wanted = read_config(arguments, std::move(base));

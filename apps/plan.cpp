@@ -61,6 +61,9 @@ std::set<std::string> given_on_command_line(const LoadedConfig& loaded) {
   return keys;
 }
 
+/// Number of meshes that a search lists.
+constexpr std::size_t best_meshes = 5;
+
 /// Limit of the micro-batches in a drawing, beyond which it is too narrow to read.
 constexpr int most_drawn = 16;
 
@@ -99,6 +102,8 @@ po::options_description plan_options() {
   add("headroom", po::value<double>()->value_name("F")->default_value(0, "0"),
       "with rates: share of a rank's memory to keep free, for example 0.1");
   add("measure", "measure the rate of matrix products on this machine, with all cores as one rank");
+  add("load", po::value<std::string>()->value_name("FILE.h5|zipf:S"),
+      "load of the experts: the routing log of a run, or shares of experts that fall as rank^-S; default: even");
   add("svg", po::value<std::string>()->value_name("FILE"), "write a drawing of the pipeline's timeline to a file");
   add("json", "print JSON");
   return options;
@@ -205,18 +210,21 @@ std::vector<std::string> doubts_of(const Config& config) {
 
 std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, std::span<const StagePlan> stages,
                   const std::optional<Cluster>& cluster, const std::optional<SearchResult>& search,
-                  const po::variables_map& values) {
+                  const std::optional<LoadProfile>& load, const po::variables_map& values) {
   if (loaded.print_config) {
     LoadedConfig planned = loaded;
     planned.config = plan.config;
     return print_config(planned);
   }
   const double tokens = tokens_of_run(plan.config, values);
+  std::optional<LoadComparison> loads;
+  if (load) loads = compare_loads(plan, cluster, *load);
   if (values.count("json")) {
-    return json_report(plan, cluster, search ? &*search : nullptr, tokens, doubts_of(plan.config), stages);
+    return json_report(plan, cluster, search ? &*search : nullptr, tokens, doubts_of(plan.config), stages,
+                       loads ? &*loads : nullptr);
   }
   std::string text = model_report(plan.config) + (search ? search_report(*search, plan.world, *cluster) : "") +
-                     mesh_report(plan, cluster, tokens, stages);
+                     mesh_report(plan, cluster, tokens, stages) + (loads ? load_report(*loads) : "");
   text += fmt::format("\ncheckpoints {}\n", saves_text(plan.config));
   constexpr double stated = 1e6;  // bytes
   if (const CheckpointList list = checkpoint_list(plan.config); list.saving_bytes >= stated) {
@@ -228,6 +236,19 @@ std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, std::span<co
   }
   for (const std::string& doubt : doubts_of(plan.config)) text += "warning: " + doubt + '\n';
   return text;
+}
+
+/// Returns the load that --load names; nothing without it.
+std::optional<LoadProfile> load_of_experts(const Config& config, const po::variables_map& values) {
+  if (!values.count("load")) return std::nullopt;
+  const std::string& text = values["load"].as<std::string>();
+  require_usage(values.count("world") || config.parallel.expert > 1,
+                "--load {}: set parallel.expert above 1, or search with --world N: one rank with all experts of a "
+                "layer has the same work with any load",
+                text);
+  Config alone = without_mesh(config);
+  resolve(alone, 1);
+  return read_load_profile(text, alone);
 }
 
 }  // namespace
@@ -259,21 +280,23 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
     alone.parallel.pipeline = loaded.config.parallel.pipeline;
     require_adaptable(alone);
   }
+  const std::optional<LoadProfile> load = load_of_experts(loaded.config, values);
+  const LoadProfile* const given_load = load ? &*load : nullptr;
   const std::optional<Cluster> cluster = rates(loaded.config.run, values);
   std::optional<SearchResult> search;
   MeshPlan plan;
   Config config = loaded.config;
   if (cluster && config.parallel.host_ranks == 0) config.parallel.host_ranks = cluster->node_ranks;
   if (searches) {
-    search = search_meshes(config, world, *cluster, given_on_command_line(loaded));
+    search = search_meshes(config, world, *cluster, given_on_command_line(loaded), best_meshes, given_load);
     plan = search->best.front().plan;
   } else {
     require_none(contradictions(config, world));
     resolve(config, world);
-    plan = plan_mesh(config, world, cluster);
+    plan = plan_mesh(config, world, cluster, {}, given_load);
   }
-  const std::vector<StagePlan> stages = plan_stages(plan, cluster);
-  print_once(shown(loaded, plan, stages, cluster, search, values));
+  const std::vector<StagePlan> stages = plan_stages(plan, cluster, given_load);
+  print_once(shown(loaded, plan, stages, cluster, search, load, values));
   if (loaded.print_config) return 0;
   if (values.count("svg") && session.rank() == 0) write_svg(plan, values["svg"].as<std::string>());
   if (!cluster) return 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <optional>
 #include <set>
@@ -26,6 +27,7 @@
 #include "io/routing/csv.h"
 #include "io/routing/difficult.h"
 #include "io/routing/merge.h"
+#include "io/routing/moves.h"
 #include "io/routing/stats.h"
 #include "io/routing/text.h"
 #include "io/routing/token_log.h"
@@ -41,7 +43,9 @@ namespace options = boost::program_options;
 
 constexpr const char* routing_about =
     "  report FILE [options]     print tables of tokens per expert; --html also writes a page\n"
-    "  dump FILE [--csv OUT]     write every count as comma-separated values, to standard output or a file\n"
+    "  dump FILE [--csv OUT]     write every count as comma-separated values, to standard output or a file; --moves: "
+    "when\n"
+    "                            experts changed ranks\n"
     "  difficult A B [options]   show what model B does with tokens that model A finds hard to predict\n"
     "  domains [options]         compare which experts the tokens of several data sets choose\n"
     "  flow [options]            show how activations spread over hidden dimensions, and how long they stay high\n\n"
@@ -77,6 +81,15 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RoutingReader& l
   if (const ChosenWidth width = chosen_width(merged_records(log, range), {0, 1}); width.varies()) {
     facts.emplace_back("Mean width of the chosen experts",
                        fmt::format("{} (of all: {})", real_text(width.mean(), ".1f"), real_text(width.even(), ".1f")));
+  }
+  if (const KnownMoves moves = known_moves(log); moves.end > 0) {
+    std::string text = grouped_number(static_cast<std::int64_t>(moves.count()));
+    if (moves.count() > 0) {
+      const ExpertMove last = log.read_moves({moves.end - 1, moves.end}).front();
+      text += fmt::format(", the last after step {}", grouped_number(last.step));
+    }
+    if (moves.first > 0) text += "; earlier ones are unknown";
+    facts.emplace_back("Moves of experts between ranks", text);
   }
   facts.emplace_back("Routing records",
                      fmt::format("{}; counts are summed over the last {}", log.steps().size(), range.size()));
@@ -175,6 +188,8 @@ void write_page(const RoutingRequest& request, const RoutingReader& log, std::op
   input.grad_norm = metrics["grad_norm"];
   input.skipped = metrics["skipped"];
   input.outliers = metrics["outliers"];
+  input.rank_imbalance = metrics["rank_imbalance"];
+  input.rank_imbalance_max = metrics["rank_imbalance_max"];
   for (const auto& [key, points] : metrics) {
     if (key.starts_with("layer_") || key == "largest_logit") input.layers[key] = points;
   }
@@ -210,8 +225,21 @@ void dump(const RoutingRequest& request) {
   }
   const CsvSelection selection{.every = request.every, .layers = request.selected_layers};
   const RoutingReader log(request.file);
+  const auto write_csv = [&](const std::function<void(std::string_view)>& write) {
+    if (request.moves) {
+      const MovesCsvSize size = write_moves_csv(log, selection, write);
+      if (size.unknown > 0) {
+        std::cerr << fmt::format(
+            "note: {}: {} left out, since a version that does not record moves has continued the file\n",
+            request.file.string(), count_text(size.unknown, "older move"));
+      }
+      return count_text(size.moves, "move");
+    }
+    const CsvSize size = write_routing_csv(log, selection, write);
+    return fmt::format("{} of {}", count_text(size.records, "record"), count_text(size.routers, "layer"));
+  };
   if (request.csv.empty() || request.csv == "-") {
-    write_routing_csv(log, selection, [](std::string_view text) {
+    write_csv([](std::string_view text) {
       std::cout.write(text.data(), static_cast<std::streamsize>(text.size()));
       if (!std::cout) flush_output();  // reports the error
     });
@@ -219,12 +247,10 @@ void dump(const RoutingRequest& request) {
     return;
   }
   PartialFile file(request.csv.string());
-  const CsvSize size =
-      write_routing_csv(log, selection, [&](std::string_view text) { file.write(text.data(), text.size()); });
+  const std::string written = write_csv([&](std::string_view text) { file.write(text.data(), text.size()); });
   file.close();
   file.publish();
-  print(fmt::format("wrote {}: {} of {}\n", request.csv.string(), count_text(size.records, "record"),
-                    count_text(size.routers, "layer")));
+  print(fmt::format("wrote {}: {}\n", request.csv.string(), written));
 }
 
 void difficult(const RoutingRequest& request) {
@@ -267,10 +293,11 @@ int routing_command(const MpiSession& session, const Arguments& arguments) {
                        !request.metrics.empty() || !request.title.empty();
   require_usage(!reports || request.action == "report",
                 "--from, --to, --experts, --html, --metrics and --title apply only to lyceum routing report");
-  require_usage(
-      (request.csv.empty() && request.every == 1 && request.selected_layers.empty()) || request.action == "dump",
-      "--csv, --every and --select-layers apply only to lyceum routing dump");
+  require_usage((request.csv.empty() && request.every == 1 && request.selected_layers.empty() && !request.moves) ||
+                    request.action == "dump",
+                "--csv, --every, --moves and --select-layers apply only to lyceum routing dump");
   require_usage(request.every >= 1, "--every {}: must be at least 1", request.every);
+  require_usage(request.every == 1 || !request.moves, "--every selects records, and --moves writes none: give one");
   if (compares) {
     difficult(request);
     return static_cast<int>(ExitCode::done);

@@ -62,6 +62,7 @@ options::options_description routing_options() {
   add("layers", "difficult: also print a row for each layer and choice");
   add("json", "difficult, domains, flow: print one JSON object instead of the tables");
   add("csv", options::value<std::string>()->value_name("OUT"), "dump: the file to write (default: -, standard output)");
+  add("moves", "dump: write the moves of experts between ranks instead of counts");
   add("every", options::value<std::int64_t>()->value_name("N"),
       "dump: write each N-th record, counted back from the newest (default: 1, all records)");
   add("select-layers", options::value<std::string>()->value_name("L,…"),
@@ -94,6 +95,7 @@ RoutingRequest routing_request(const Arguments& arguments) {
           .from = step("from"),
           .to = step("to"),
           .experts = values.count("experts") > 0,
+          .moves = values.count("moves") > 0,
           .help = values.count("help") > 0,
           .html = text("html"),
           .metrics = text("metrics"),

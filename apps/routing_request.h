@@ -18,7 +18,7 @@ struct RoutingRequest {
   std::string action;
   std::filesystem::path file, other;
   std::optional<std::int64_t> from, to;
-  bool experts = false, help = false;
+  bool experts = false, moves = false, help = false;
   std::filesystem::path html, metrics, csv;
   std::string title;
   std::vector<double> thresholds;

@@ -51,16 +51,16 @@ BASE = {
     "moe.router": "softmax", "moe.router_bias": 0, "moe.router_hidden": 16, "moe.gates": "raw", "moe.routed_scale": 1,
     "moe.group_limit": 0, "moe.group_score": "top2", "moe.capacity_factor": 0,
     "sub_dimensions.attention": 0, "sub_dimensions.ffn": 0, "sub_dimensions.active": 1, "sub_dimensions.shared": 0,
-    "sub_dimensions.scaling": "restore", "sub_dimensions.gates": "raw", "sub_dimensions.fusion_width": 0,
+    "sub_dimensions.scaling": "restore", "sub_dimensions.gates": "raw", "sub_dimensions.input_gates": 0, "sub_dimensions.fusion_width": 0,
     "mtp.depth": 0, "mtp.weight": 0.3,
     "balance.expert": 0, "balance.device": 0, "balance.device_groups": 1, "balance.scope": "sequence",
     "balance.z_loss": 0, "balance.mutual_information": 0, "balance.concentration": 0, "balance.bias_rate": 0,
     "balance.sub_dimension": 0,
     "optim.lr": 5e-3, "optim.min_lr": 5e-4, "optim.schedule": "step", "optim.schedule_steps": 0,
-    "optim.rule": "adamw", "optim.momentum": 0.95, "optim.adamw_only": "", "optim.warmup_steps": 4, "optim.decay_steps": 5, "optim.beta1": 0.9, "optim.beta2": 0.95, "optim.eps": 1e-5,
+    "optim.rule": "adamw", "optim.momentum": 0.95, "optim.adamw_only": "", "optim.warmup_steps": 4, "optim.warmup_from": 0, "optim.decay_steps": 5, "optim.beta1": 0.9, "optim.beta2": 0.95, "optim.eps": 1e-5,
     "optim.weight_decay": 0.1, "optim.clip_norm": 1,
     "optim.lora_rank": 0, "optim.lora_alpha": 8, "optim.lora_targets": "",
-    "optim.qk_clip": 0, "optim.train_only": "", "optim.router_penalty": 0, "optim.router_penalty_from": 0,
+    "optim.qk_clip": 0, "optim.train_only": "", "optim.router_penalty": 0, "optim.router_penalty_from": 0, "optim.router_penalty_from_attention": -1,
 }  # fmt: skip
 
 
@@ -231,6 +231,9 @@ CASES = {
     "latent": EVEN | keys(moe_latent_hidden=12),
     "latent, shared and copy experts": EVEN | keys(moe_latent_hidden=8, moe_shared_experts=1, moe_copy_experts=2),
     "router penalty": EVEN | keys(optim_router_penalty=0.02),
+    "router penalty, attention experts": EVEN | attention_experts(count=5, top_k=2)
+    | keys(optim_router_penalty=0.02, optim_router_penalty_from=7, optim_router_penalty_from_attention=3),
+    "warm-up from a rate": EVEN | keys(optim_warmup_from=1e-3, optim_warmup_steps=3),
     "train only": keys(moe_router="mlp", optim_router_penalty=0.05, optim_router_penalty_from=5,
                        optim_train_only="*/experts/[5-7]/*,*/gate/weight[5:],model/layers/1/self_attn/*"),
     "positions, linear": EVEN | keys(model_rope_scaling="linear", model_rope_factor=4),
@@ -270,6 +273,19 @@ CASES = {
        | keys(balance_scope=scope)
        for scope in ("sequence", "batch", "global")},
     "sub-dimensions, all losses, ones": sub_dimensions(shared=1, gates="ones") | SUB_DIMENSION_LOSSES,
+    "sub-dimensions, input gates": sub_dimensions(input_gates=1),
+    "sub-dimensions, input gates, printed": sub_dimensions(input_gates=1, scaling="printed"),
+    "sub-dimensions, input gates, not scaled": sub_dimensions(input_gates=1, scaling="none"),
+    "sub-dimensions, input gates, none shared": sub_dimensions(input_gates=1, shared=0),
+    "sub-dimensions, input gates, gelu, heads": sub_dimensions(input_gates=1, ffn=4) | keys(model_ffn="gelu", model_kv_heads=1),
+    "sub-dimensions, input gates, recomputed": sub_dimensions(input_gates=1) | keys(model_recompute="selective"),
+    "sub-dimensions, all active ones shared": sub_dimensions(shared=4) | keys(balance_sub_dimension=0),
+    "sub-dimensions, all shared, input gates": sub_dimensions(active=8, shared=8, input_gates=1) | keys(balance_sub_dimension=0),
+    # With wide or deep models of this kind, the rounding of f32 grows from step to step unless initial weights are smaller.
+    "sub-dimensions, 80 of 128 and of 256": sub_dimensions(attention=128, ffn=256, active=80, shared=70, fusion_width=16)
+    | keys(model_hidden=256, model_init_std=0.02, optim_lr=1e-3),
+    **{f"sub-dimensions, input gates, {mesh}": sub_dimensions(input_gates=1) | keys(batch_global=8, model_layers=3, model_init_std=0.07) | MESHES[mesh]
+       for mesh in ("data, ZeRO 3", "tensor, ZeRO 3", "pipeline, ZeRO 1")},
     "sub-dimensions, one head of keys": sub_dimensions() | keys(model_kv_heads=1),
     "sub-dimensions, gelu": sub_dimensions() | keys(model_ffn="gelu", model_tie_embeddings=1),
     "sub-dimensions, stick-breaking": sub_dimensions() | keys(model_attention_weights="stick_breaking"),
@@ -294,7 +310,7 @@ CASES = {
        for mesh in ("data, ZeRO 2", "tensor, ZeRO 3", "expert and expert tensor, ZeRO 2", "all")},
     "MoDSE": EVEN_BATCH | SIZES | keys(moe_router="noisy", moe_gates="renormalized", optim_schedule="cosine"),
     "ModuleFormer": keys(moe_router="mlp", moe_gates="detached", balance_mutual_information=0.1,
-                         balance_scope="batch", optim_schedule="wsd", model_ffn="gelu")
+                         balance_scope="batch", optim_schedule="wsd", optim_warmup_from=1e-3, model_ffn="gelu")
     | attention_experts(count=6, top_k=2),
     "MoHD": sub_dimensions() | keys(model_kv_heads=4, balance_sub_dimension=0.01, optim_schedule="cosine"),
     "Muon": MUON,

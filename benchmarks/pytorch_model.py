@@ -285,8 +285,9 @@ def learning_rate(config: dict, step: int) -> float:
     """Returns the learning rate of the update that follows `step` updates."""
     lr, least, warm = config["optim.lr"], config["optim.min_lr"], config["optim.warmup_steps"]
     steps = config["optim.schedule_steps"] or config["run.steps"]
+    first = config["optim.warmup_from"]
     if step < warm:
-        return lr * (step + 1) / warm
+        return first + (lr - first) * step / warm if first > 0 else lr * (step + 1) / warm
     if config["optim.schedule"] == "constant":
         return lr
     if config["optim.schedule"] == "step":

@@ -270,8 +270,10 @@ class Model:
             routings[router] = self.route(work, router, normed)
             x = x + self.attention_mixture(router, normed, routings[router])
         elif router := self.sub_dimension_router(layer, "self_attn"):
-            routings[router] = self.route_sub_dimensions(router, normed)
-            x = x + self.run_on_sub_dimensions(partial(attention, largest=largest), router, normed, routings[router])
+            routing = self.route_sub_dimensions(router, normed)
+            x = x + self.run_on_sub_dimensions(partial(attention, largest=largest), router, normed, routing)
+            if router.top_k:  # with nothing to choose, there are no losses and counts
+                routings[router] = routing
         else:
             kind = latent_attention if config["model.attention"] == "mla" else attention
             x = x + kind(config, w, f"{at}/self_attn", normed, largest=largest)
@@ -280,8 +282,10 @@ class Model:
             routings[router] = self.route(work, router, normed)
             return x + self.mixture(router, normed, routings[router])
         if router := self.sub_dimension_router(layer, "mlp"):
-            routings[router] = self.route_sub_dimensions(router, normed)
-            return x + self.run_on_sub_dimensions(ffn, router, normed, routings[router])
+            routing = self.route_sub_dimensions(router, normed)
+            if router.top_k:
+                routings[router] = routing
+            return x + self.run_on_sub_dimensions(ffn, router, normed, routing)
         return x + ffn(config, w, f"{at}/mlp", normed)
 
     def prefix(self, layer: int) -> str:
@@ -355,14 +359,16 @@ class Model:
     def run_on_sub_dimensions(self, half: Callable, router: Router, x: Tensor, routing: Routing) -> Tensor:
         """Runs a half on its active sub-dimensions [MoHD eq. 10]. Inactive sub-dimensions of its input are zero. Sub-dimension
         i of its output is multiplied by α · g_i, or zero if inactive, before all are fused. For the scaling `restore`, α is
-        as described in section 4.2 of the paper; for `printed`, it is as in its formula."""
+        as described in section 4.2 of the paper; for `printed`, it is as in its formula. With input_gates, the input is
+        multiplied in the same way [eq. 15, 16]."""
         config, count = self.config, router.experts
         on = self.active_sub_dimensions(router, routing)
         g = on * routing.p
         total = g.sum(-1, keepdim=True)
         alpha = {"restore": count / total, "printed": count * total, "none": torch.ones_like(total)}
         gates = {"raw": alpha[config["sub_dimensions.scaling"]] * g, "ones": on}[router.gates]
-        y = half(config, self.w, router.at, weighted_sub_dimensions(x, on))
+        of_input = gates if config["sub_dimensions.input_gates"] else on
+        y = half(config, self.w, router.at, weighted_sub_dimensions(x, of_input))
         return self.fuse(router, weighted_sub_dimensions(y, gates))
 
     def fuse(self, router: Router, y: Tensor) -> Tensor:
@@ -487,7 +493,10 @@ class Model:
         of_sub_dimensions = (
             self.sub_dimension_loss(work, router, routing) if router.chooses_sub_dimensions else torch.zeros(())
         )
-        rows = self.w[f"{router.at}/gate/weight"][config["optim.router_penalty_from"] :]
+        first = config["optim.router_penalty_from"]
+        if router.at.endswith("/self_attn") and config["optim.router_penalty_from_attention"] >= 0:
+            first = config["optim.router_penalty_from_attention"]
+        rows = self.w[f"{router.at}/gate/weight"][first:]
         return {
             "expert_balance_loss": config["balance.expert"] * (f * mean_p).sum(-1).mean(),
             "device_balance_loss": config["balance.device"] * of_groups,

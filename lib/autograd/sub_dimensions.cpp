@@ -2,10 +2,10 @@
 
 #include <utility>
 
+#include "autograd/sub_dimension_factors.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "kernels/grouped_gemm.h"
-#include "kernels/router.h"
 #include "kernels/sub_dimensions.h"
 
 namespace lyceum {
@@ -30,6 +30,7 @@ std::vector<Matrix<const T>> split_values(const Tensor& weight, Cut cut, std::in
 }
 
 SegmentLayout layout_of(const Stream& stream, const SubDimensionChoices& choices, std::int64_t width) {
+  if (choices.rows.top_k == 0) return {};
   return {stream, *choices.segments,
           std::vector<std::int64_t>(static_cast<std::size_t>(choices.sub_dimensions), width)};
 }
@@ -64,6 +65,15 @@ void sum_rows(const Stream& stream, const SubDimensionChoices& choices, const Te
 }  // namespace
 
 SubDimensionChoices::SubDimensionChoices(const Stream& stream, std::int64_t sub_dimensions, std::int64_t always_on,
+                                         std::int64_t tokens)
+    : sub_dimensions(sub_dimensions),
+      always_on(always_on),
+      index(Tensor::empty(stream, DType::i32, {tokens, 0})),
+      rows{.pair_of_row = Tensor::empty(stream, DType::i64, {0}),
+           .row_of_pair = Tensor::empty(stream, DType::i64, {0})},
+      source(Tensor::empty(stream, DType::i64, {0})) {}
+
+SubDimensionChoices::SubDimensionChoices(const Stream& stream, std::int64_t sub_dimensions, std::int64_t always_on,
                                          Tensor index, std::shared_ptr<const SegmentTable> segments, TokenRows rows)
     : sub_dimensions(sub_dimensions),
       always_on(always_on),
@@ -96,6 +106,7 @@ Tensor ReadSubDimensions::forward(const Stream& stream, Saved& saved, const Tens
                              .c = y.matrix<T>(),
                              .transpose_b = true});
     }
+    if (choices->rows.top_k == 0) return;
     launch(stream, GroupedGemm<T>{.segments = choices->segments->view(),
                                   .x = saved.sub_dimension.over(x.data<const T>()),
                                   .weights = split_values<T>(weight->value, Cut::columns, choices->sub_dimensions),
@@ -115,23 +126,25 @@ std::array<Tensor, 1> ReadSubDimensions::backward(const Stream& stream, Saved& s
   const Tensor dx = Tensor::empty(stream, dy.dtype(), saved.x.shape());
   const Tensor dx_rows = Tensor::empty(stream, dy.dtype(), {rows, width});
   dispatch_float(dy.dtype(), [&]<class T>() {
-    launch(stream, GatherRows<T>{.x = dy.matrix<T>(),
-                                 .source = choices->rows.pair_of_row.span<const std::int64_t>(),
-                                 .y = saved.d_rows.matrix<T>(),
-                                 .divisor = choices->rows.top_k});
     if (shared > 0) {
       launch(stream, Gemm<T>{.a = dy.matrix<T>(),
                              .b = weight->value.matrix<T>().cols_from(0, shared),
                              .c = dx.matrix<T>().cols_from(0, shared)});
     }
-    launch(stream, GroupedGemm<T>{.segments = choices->segments->view(),
-                                  .x = saved.out.over(saved.d_rows.data<const T>()),
-                                  .weights = split_values<T>(weight->value, Cut::columns, choices->sub_dimensions),
-                                  .y = saved.sub_dimension.over(dx_rows.data<T>())});
+    if (choices->rows.top_k > 0) {
+      launch(stream, GatherRows<T>{.x = dy.matrix<T>(),
+                                   .source = choices->rows.pair_of_row.span<const std::int64_t>(),
+                                   .y = saved.d_rows.matrix<T>(),
+                                   .divisor = choices->rows.top_k});
+      launch(stream, GroupedGemm<T>{.segments = choices->segments->view(),
+                                    .x = saved.out.over(saved.d_rows.data<const T>()),
+                                    .weights = split_values<T>(weight->value, Cut::columns, choices->sub_dimensions),
+                                    .y = saved.sub_dimension.over(dx_rows.data<T>())});
+    }
     launch(stream, PlaceSubDimensions<T>{.dense = {},
                                          .rows = dx_rows.matrix<T>(),
                                          .slot = choices->rows.row_of_pair.span<const std::int64_t>(),
-                                         .index = choices->index.matrix<const std::int32_t>(),
+                                         .index = matrix_of_choices(choices->index),
                                          .always_on = choices->always_on,
                                          .factors = {},
                                          .y = dx.matrix<T>()});
@@ -151,6 +164,7 @@ void ReadSubDimensions::weight_grad(const Stream& stream, Saved& saved, const Te
                                 .transpose_a = true,
                                 .accumulate = true});
     }
+    if (choices->rows.top_k == 0) return;
     launch(stream, GroupedWeightGrad<T>{.segments = choices->segments->view(),
                                         .dy = saved.out.over(saved.d_rows.data<const T>()),
                                         .x = saved.sub_dimension.over(saved.x.data<const T>()),
@@ -182,16 +196,18 @@ Tensor WriteSubDimensions::forward(const Stream& stream, Saved& saved, const Ten
                              .c = saved.dense.matrix<T>(),
                              .transpose_b = true});
     }
-    launch(stream, GroupedGemm<T>{.segments = choices->segments->view(),
-                                  .x = saved.in.over(z.data<const T>()),
-                                  .weights = split_values<T>(weight->value, Cut::rows, choices->sub_dimensions),
-                                  .y = saved.sub_dimension.over(saved.rows.data<T>()),
-                                  .transpose_weights = true,
-                                  .picked = choices->rows.picked<T>(z)});
+    if (choices->rows.top_k > 0) {
+      launch(stream, GroupedGemm<T>{.segments = choices->segments->view(),
+                                    .x = saved.in.over(z.data<const T>()),
+                                    .weights = split_values<T>(weight->value, Cut::rows, choices->sub_dimensions),
+                                    .y = saved.sub_dimension.over(saved.rows.data<T>()),
+                                    .transpose_weights = true,
+                                    .picked = choices->rows.picked<T>(z)});
+    }
     launch(stream, PlaceSubDimensions<T>{.dense = matrix_if_any<T>(saved.dense),
                                          .rows = saved.rows.matrix<T>(),
                                          .slot = choices->rows.row_of_pair.span<const std::int64_t>(),
-                                         .index = choices->index.matrix<const std::int32_t>(),
+                                         .index = matrix_of_choices(choices->index),
                                          .always_on = choices->always_on,
                                          .factors = factors.matrix<Accumulator<T>>(),
                                          .y = y.matrix<T>()});
@@ -210,7 +226,7 @@ std::array<Tensor, 2> WriteSubDimensions::backward(const Stream& stream, Saved& 
     launch(stream, PlaceSubDimensionsBackward<T>{.dense = matrix_if_any<T>(saved.dense),
                                                  .rows = saved.rows.matrix<T>(),
                                                  .slot = choices->rows.row_of_pair.span<const std::int64_t>(),
-                                                 .index = choices->index.matrix<const std::int32_t>(),
+                                                 .index = matrix_of_choices(choices->index),
                                                  .always_on = choices->always_on,
                                                  .factors = saved.factors.matrix<Accumulator<T>>(),
                                                  .dy = dy.matrix<T>(),
@@ -222,6 +238,7 @@ std::array<Tensor, 2> WriteSubDimensions::backward(const Stream& stream, Saved& 
                              .b = weight->value.matrix<T>().rows_from(0, shared),
                              .c = dz.matrix<T>()});
     }
+    if (choices->rows.top_k == 0) return;
     launch(stream, GroupedGemm<T>{.segments = choices->segments->view(),
                                   .x = saved.sub_dimension.over(saved.d_rows.data<const T>()),
                                   .weights = split_values<T>(weight->value, Cut::rows, choices->sub_dimensions),
@@ -244,6 +261,7 @@ void WriteSubDimensions::weight_grad(const Stream& stream, Saved& saved, const T
                                 .transpose_a = true,
                                 .accumulate = true});
     }
+    if (choices->rows.top_k == 0) return;
     launch(stream, GroupedWeightGrad<T>{.segments = choices->segments->view(),
                                         .dy = saved.sub_dimension.over(saved.d_rows.data<const T>()),
                                         .x = saved.in.over(saved.z.data<const T>()),
@@ -251,59 +269,6 @@ void WriteSubDimensions::weight_grad(const Stream& stream, Saved& saved, const T
                                         .picked = choices->rows.picked<T>(saved.z)});
   });
   saved.d_dense = saved.d_rows = {};
-}
-
-Tensor FactorsOfSubDimensions::forward(const Stream& stream, Saved& saved, const Tensor& logits) const {
-  saved.logits = logits;
-  const Tensor factors = Tensor::empty(stream, logits.dtype(), logits.shape());
-  dispatch_accumulator(logits.dtype(), [&]<class A>() {
-    launch(stream, SubDimensionFactors<A>{.logits = logits.matrix<A>(),
-                                          .index = index.matrix<const std::int32_t>(),
-                                          .always_on = always_on,
-                                          .scaling = scaling,
-                                          .factors = factors.matrix<A>()});
-  });
-  return factors;
-}
-
-std::array<Tensor, 1> FactorsOfSubDimensions::backward(const Stream& stream, Saved& saved,
-                                                       const Tensor& d_factors) const {
-  if (scaling == SubDimensionScaling::ones) return {};
-  const Tensor d_logits = Tensor::empty(stream, d_factors.dtype(), d_factors.shape());
-  dispatch_accumulator(d_factors.dtype(), [&]<class A>() {
-    launch(stream, SubDimensionFactorsBackward<A>{.logits = saved.logits.matrix<A>(),
-                                                  .index = index.matrix<const std::int32_t>(),
-                                                  .always_on = always_on,
-                                                  .scaling = scaling,
-                                                  .d_factors = d_factors.matrix<A>(),
-                                                  .d_logits = d_logits.matrix<A>()});
-  });
-  return {d_logits};
-}
-
-Tensor LoadOfSubDimensions::forward(const Stream& stream, Saved& saved, const Tensor& factors) const {
-  saved.factors = factors;
-  const Tensor load = Tensor::empty(stream, DType::f64, {sequences, load_width(factors.shape()[1])});
-  dispatch_accumulator(factors.dtype(), [&]<class A>() {
-    launch(stream, SubDimensionLoad<A>{.factors = factors.matrix<A>(),
-                                       .index = index.matrix<const std::int32_t>(),
-                                       .seq_len = seq_len,
-                                       .first = first,
-                                       .load = load.matrix<double>()});
-  });
-  return load;
-}
-
-std::array<Tensor, 1> LoadOfSubDimensions::backward(const Stream& stream, Saved& saved, const Tensor& d_load) const {
-  const Tensor d_factors = Tensor::empty(stream, saved.factors.dtype(), saved.factors.shape());
-  dispatch_accumulator(saved.factors.dtype(), [&]<class A>() {
-    launch(stream, SubDimensionLoadBackward<A>{.factors = saved.factors.matrix<A>(),
-                                               .d_load = d_load.matrix<double>(),
-                                               .seq_len = seq_len,
-                                               .first = first,
-                                               .d_factors = d_factors.matrix<A>()});
-  });
-  return {d_factors};
 }
 
 }  // namespace lyceum

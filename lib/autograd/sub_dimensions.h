@@ -5,7 +5,6 @@
 #include "autograd/tape.h"
 #include "autograd/token_rows.h"
 #include "kernels/segments.h"
-#include "kernels/sub_dimension_factors.h"
 
 namespace lyceum {
 
@@ -13,11 +12,13 @@ namespace lyceum {
 /// sub-dimensions. Every token uses the first `always_on` of them and the k that its router chose.
 struct SubDimensionChoices {
   std::int64_t sub_dimensions, always_on;
-  Tensor index;                                  // i32 [tokens, k]
+  Tensor index;                                  // i32 [tokens, k]; k may be 0
   std::shared_ptr<const SegmentTable> segments;  // one segment per sub-dimension: the rows of the tokens that chose it
   TokenRows rows;                                // the token of each row
   Tensor source;                                 // i64 [rows], see SubDimensionRows::source
 
+  /// For tokens that choose nothing, k = 0: all use the first `always_on` sub-dimensions, and there are no rows.
+  SubDimensionChoices(const Stream& stream, std::int64_t sub_dimensions, std::int64_t always_on, std::int64_t tokens);
   SubDimensionChoices(const Stream& stream, std::int64_t sub_dimensions, std::int64_t always_on, Tensor index,
                       std::shared_ptr<const SegmentTable> segments, TokenRows rows);
 };
@@ -57,33 +58,6 @@ struct WriteSubDimensions {
   std::array<Tensor, 2> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
   std::vector<Parameter*> parameters() const { return {weight}; }
   void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
-};
-
-/// Computes the factors [tokens, sub_dimensions] of WriteSubDimensions from the router's logits of the same shape, see
-/// compute_factors().
-struct FactorsOfSubDimensions {
-  Tensor index;  // i32 [tokens, k]
-  std::int64_t always_on;
-  SubDimensionScaling scaling;
-
-  struct Saved {
-    Tensor logits;
-  };
-  Tensor forward(const Stream& stream, Saved& saved, const Tensor& logits) const;
-  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_factors) const;
-};
-
-/// Computes load, f64 [sequences, load_width(sub_dimensions)], from factors [tokens, sub_dimensions], for the balance
-/// loss; see SubDimensionLoad. Row 0 of the factors is token `first` of `sequences` sequences of seq_len tokens each.
-struct LoadOfSubDimensions {
-  Tensor index;  // i32 [tokens, k]
-  std::int64_t sequences, seq_len, first;
-
-  struct Saved {
-    Tensor factors;
-  };
-  Tensor forward(const Stream& stream, Saved& saved, const Tensor& factors) const;
-  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_load) const;
 };
 
 }  // namespace lyceum

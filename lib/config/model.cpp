@@ -175,7 +175,7 @@ void check_size(Findings& findings, const Config& config) {
     width = std::max(width, (number(layer.experts) + number(moe.shared_experts)) * (number(moe.expert_hidden) + 1));
   }
   width = std::max(width, std::accumulate(moe.expert_sizes.begin(), moe.expert_sizes.end(), 0.0));
-  const double attention = 4 * number(model.heads) * head_dim * (1 + number(config.attention_experts.count));
+  const double attention = 4 * number(model.heads) * head_dim * (1 + number(most_attention_experts(config)));
   const double ranks = number(latent.query_rank) + number(latent.key_value_rank) + number(latent.rope_dim);
   const double latents = ranks * (number(model.hidden) + number(model.heads) * head_dim);
   const double blocks = number(all_blocks(config));

@@ -1,10 +1,9 @@
 #include "config/optim.h"
 
-#include <algorithm>
-
 #include "config/config.h"
 #include "config/findings.h"
 #include "config/keys.h"
+#include "config/router_penalty.h"
 
 namespace lyceum {
 
@@ -25,6 +24,9 @@ void declare_keys(ConfigKeys& keys, OptimConfig& optim) {
       {.role = operation, .other_names = {"lr_decay_iters"}});
   key("optim.warmup_steps", &optim.warmup_steps, {.low = 0}, "steps of linear warm-up",
       {.other_names = {"warmup", "warmup_iters", "lr_warmup_iters"}});
+  key("optim.warmup_from", &optim.warmup_from, rate,
+      "learning rate of the first step of the warm-up; 0: optim.lr / optim.warmup_steps",
+      {.other_names = {"lr_warmup_init", "warmup_init_lr", "warmup_min_lr"}});
   key("optim.decay_steps", &optim.decay_steps, {.low = 0}, "last steps of wsd, in which it decays; 0: a tenth",
       {.other_names = {"lr_wsd_decay_iters"}});
   key("optim.beta1", &optim.beta1, moment, "decay of AdamW's first moment", {.other_names = {"adam_beta1"}});
@@ -65,31 +67,12 @@ void declare_keys(ConfigKeys& keys, OptimConfig& optim) {
       "weight of a loss: the squared rows of the routers' matrices gate/weight", {.role = identity});
   key("optim.router_penalty_from", &optim.router_penalty_from, {.low = 0},
       "first expert whose row is penalised: the number of old experts if new ones were inserted", {.role = identity});
+  key("optim.router_penalty_from_attention", &optim.router_penalty_from_attention, {.low = -1},
+      "first penalised row in routers of attention; -1: optim.router_penalty_from", {.role = identity});
 }
 
 namespace {
 
-/// Checks that routers have the rows to which optim.router_penalty applies.
-void check_router_penalty(Findings& findings, const Config& config) {
-  const OptimConfig& optim = config.optim;
-  if (!(optim.router_penalty > 0)) {
-    findings.unless(optim.router_penalty_from == 0,
-                    "optim.router_penalty_from = {} has no effect without optim.router_penalty",
-                    optim.router_penalty_from);
-    return;
-  }
-  const RouterKind router = config.moe.router;
-  const std::int64_t chosen = std::max(choices_of(config.moe), config.attention_experts.count);
-  findings.unless(chosen <= 0 || (router != RouterKind::hash && router != RouterKind::random),
-                  "optim.router_penalty = {} with moe.router = {}, which trains no matrix", optim.router_penalty,
-                  name_of(router));
-  const std::int64_t rows = std::max({chosen, config.sub_dimensions.attention, config.sub_dimensions.ffn});
-  findings.unless(rows > 0, "optim.router_penalty = {} with no experts to choose from: set moe.experts, or 0",
-                  optim.router_penalty);
-  findings.unless(rows <= 0 || optim.router_penalty_from < rows,
-                  "optim.router_penalty_from = {}: routers have {} rows, counted from 0", optim.router_penalty_from,
-                  rows);
-}
 /// Checks that adapters have matrices, and that nothing else is to be trained.
 void check_adapters(Findings& findings, const OptimConfig& optim) {
   if (optim.lora_rank == 0) return;
@@ -141,6 +124,8 @@ void remove_adapters(OptimConfig& optim) {
 void check_optim(Findings& findings, const Config& config) {
   findings.unless(!(config.optim.min_lr > config.optim.lr), "optim.min_lr = {} is above optim.lr = {}",
                   config.optim.min_lr, config.optim.lr);
+  findings.unless(config.optim.warmup_steps == 0 || !(config.optim.warmup_from > config.optim.lr),
+                  "optim.warmup_from = {} is above optim.lr = {}", config.optim.warmup_from, config.optim.lr);
   check_router_penalty(findings, config);
   check_qk_clip(findings, config);
   check_adapters(findings, config.optim);
@@ -155,6 +140,10 @@ void simplify_optim(OptimConfig& optim) {
   if (optim.lora_rank == 0) remove_adapters(optim);
   if (optim.schedule == LearningRateSchedule::constant) optim.min_lr = 0;
   if (optim.schedule != LearningRateSchedule::wsd) optim.decay_steps = 0;
+  if (optim.warmup_steps == 0) optim.warmup_from = 0;
+  if (optim.router_penalty_from_attention == optim.router_penalty_from) {
+    optim.router_penalty_from_attention = OptimConfig{}.router_penalty_from_attention;
+  }
 }
 
 }  // namespace lyceum

@@ -52,6 +52,7 @@ constexpr std::array stage_keys{StageKey{"data.train"},
                                 StageKey{"optim.schedule", true},
                                 StageKey{"optim.schedule_steps", true},
                                 StageKey{"optim.warmup_steps", true},
+                                StageKey{"optim.warmup_from", true},
                                 StageKey{"optim.decay_steps", true}};
 
 /// A key of a stage, divided into the number of the stage and the key of the configuration, or from_step.
@@ -161,7 +162,10 @@ Config config_of_stage(Config config, int stage) {
   config.longest_seq_len = longest;
   const ConfigKeys keys = keys_of(config);
   for (const TrainingStage& each : std::span(stages).first(static_cast<std::size_t>(stage) - 1)) {
-    if (starts_schedule(each)) config.optim.schedule_steps = config.optim.warmup_steps = config.optim.decay_steps = 0;
+    if (starts_schedule(each)) {
+      config.optim.schedule_steps = config.optim.warmup_steps = config.optim.decay_steps = 0;
+      config.optim.warmup_from = 0;
+    }
     for (const auto& [name, value] : each.values) find_key(keys, name)->setting.assign_leniently(value);
   }
   return config;

@@ -13,7 +13,6 @@ namespace lyceum {
 namespace {
 
 constexpr std::size_t alignment = 64;
-constexpr std::size_t pool_parts = 16;  // the pool may hold this part of the peak beyond it
 
 /// Rounds up to one of eight capacities per power of two: a freed block then fits later requests of about the same
 /// size.

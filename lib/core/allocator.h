@@ -36,6 +36,9 @@ struct MemoryUse {
 /// kernels of the old and the new owner run in one stream, or if the new owner waits for the old kernels.
 class Allocator : public std::enable_shared_from_this<Allocator> {
  public:
+  /// All blocks of host memory together hold at most the peak of those in use and 1/pool_parts of it.
+  static constexpr std::size_t pool_parts = 16;
+
   /// Returns an allocator of host memory. `limit`: the most bytes that it may hold, in use and pooled; 0 for no limit.
   static std::shared_ptr<Allocator> create(std::size_t limit = 0);
   /// Returns an allocator of host memory that refuses requests beyond `room`.

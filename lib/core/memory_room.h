@@ -23,12 +23,13 @@ class MemoryRoom {
     double needed = 0;  // bytes, with the reserves of all sharers
     double room = 0;    // bytes
     double limit = 0;   // bytes: the limit of the group, or the memory of the machine
-    std::string place;  // "the machine", "the control group /job"
+    std::string place;  // "this machine", "the control group /job"
     bool fits() const { return needed <= room; }
     std::size_t left() const { return static_cast<std::size_t>(room - needed); }
     /// Returns "the control group /job has 12 MB left of 1000 MB, and 30 MB are needed with a reserve".
     std::string text() const;
   };
+  /// Returns the number of processes that share the room.
   int sharers() const { return sharers_; }
   /// Compares what the process needs with the room. What other processes will take is not known. `growth`: bytes that
   /// it is about to write to; `held`: bytes of blocks that it has taken since this was constructed, of which it may not

@@ -9,18 +9,25 @@
 
 namespace lyceum {
 
-constexpr std::int64_t max_sub_dimensions = 64;  // largest number of sub-dimensions that hidden is cut into
+constexpr std::int64_t max_sub_dimensions = 256;  // largest number of sub-dimensions that hidden is cut into
 
-/// Returns the active sub-dimensions of a token as a bit mask: bit i is set if i < always_on or i is one of the k
-/// entries of `chosen`. Entries of −1 are ignored.
-LYCEUM_HOST_DEVICE std::uint64_t active_sub_dimensions(std::int64_t always_on, const std::int32_t* chosen,
-                                                       std::int64_t k) {
-  std::uint64_t on = always_on < 64 ? (std::uint64_t{1} << always_on) - 1 : ~std::uint64_t{0};
-  for (std::int64_t j = 0; j < k; ++j) {
-    if (chosen[j] >= 0) on |= std::uint64_t{1} << chosen[j];
+/// The active sub-dimensions of a token: the first always_on and the k entries of `chosen`. Entries of −1 are ignored.
+class ActiveSubDimensions {
+ public:
+  LYCEUM_HOST_DEVICE ActiveSubDimensions(std::int64_t always_on, const std::int32_t* chosen, std::int64_t k)
+      : always_on_(always_on) {
+    for (std::int64_t j = 0; j < k; ++j) {
+      if (chosen[j] >= 0) words_[chosen[j] / 64] |= std::uint64_t{1} << (chosen[j] % 64);
+    }
   }
-  return on;
-}
+  LYCEUM_HOST_DEVICE bool contains(std::int64_t i) const {
+    return i < always_on_ || (words_[i / 64] >> (i % 64) & 1) != 0;
+  }
+
+ private:
+  std::int64_t always_on_;
+  std::uint64_t words_[max_sub_dimensions / 64] = {};  // bit i is set if sub-dimension i was chosen
+};
 
 /// Returns the row of the [tokens · sub_dimensions, hidden / sub_dimensions] view of hidden that a pair (token · k +
 /// choice) refers to; −1 if pair < 0. `rows` is a SubDimensionRows.
@@ -60,7 +67,8 @@ struct SubDimensionSoftmax {
   A largest, inverse;  // max_i x_i; 1 / Σ exp(x_i − largest)
   A on = 0;            // P: the sum of p over the active sub-dimensions
 
-  LYCEUM_HOST_DEVICE SubDimensionSoftmax(const A* logits, std::int64_t sub_dimensions, std::uint64_t mask)
+  LYCEUM_HOST_DEVICE SubDimensionSoftmax(const A* logits, std::int64_t sub_dimensions,
+                                         const ActiveSubDimensions& active)
       : largest(logits[0]) {
     for (std::int64_t i = 1; i < sub_dimensions; ++i) {
       if (!(logits[i] <= largest)) largest = logits[i];  // this comparison keeps a NaN
@@ -69,7 +77,7 @@ struct SubDimensionSoftmax {
     for (std::int64_t i = 0; i < sub_dimensions; ++i) {
       const A e = std::exp(logits[i] - largest);
       sum += e;
-      if (mask >> i & 1) on += e;
+      if (active.contains(i)) on += e;
     }
     inverse = A{1} / sum;
     on *= inverse;
@@ -77,10 +85,10 @@ struct SubDimensionSoftmax {
   LYCEUM_HOST_DEVICE A operator()(A logit) const { return std::exp(logit - largest) * inverse; }
 };
 
-/// Writes the factors of one token: factors_i = α g_i for active sub-dimensions (mask `on`), else 0.
-/// SubDimensionScaling defines α and g.
+/// Writes the factors of one token: factors_i = α g_i for active sub-dimensions, else 0. SubDimensionScaling defines α
+/// and g.
 template <class A>
-LYCEUM_HOST_DEVICE void compute_factors(const A* logits, std::int64_t sub_dimensions, std::uint64_t on,
+LYCEUM_HOST_DEVICE void compute_factors(const A* logits, std::int64_t sub_dimensions, const ActiveSubDimensions& on,
                                         SubDimensionScaling scaling, A* factors) {
   const SubDimensionSoftmax<A> p(logits, sub_dimensions, on);
   const A n = static_cast<A>(sub_dimensions);
@@ -89,21 +97,21 @@ LYCEUM_HOST_DEVICE void compute_factors(const A* logits, std::int64_t sub_dimens
   if (scaling == SubDimensionScaling::printed) alpha = n * p.on;
   for (std::int64_t i = 0; i < sub_dimensions; ++i) {
     const A factor = scaling == SubDimensionScaling::ones ? A{1} : alpha * p(logits[i]);
-    factors[i] = on >> i & 1 ? factor : A{0};
+    factors[i] = on.contains(i) ? factor : A{0};
   }
 }
 
 /// Writes the gradient of one token's logits from the gradient of its factors; d_factors of inactive sub-dimensions are
 /// ignored.
 template <class A>
-LYCEUM_HOST_DEVICE void factors_gradient(const A* logits, std::int64_t sub_dimensions, std::uint64_t on,
+LYCEUM_HOST_DEVICE void factors_gradient(const A* logits, std::int64_t sub_dimensions, const ActiveSubDimensions& on,
                                          SubDimensionScaling scaling, const A* d_factors, A* d_logits) {
   const SubDimensionSoftmax<A> p(logits, sub_dimensions, on);
   const A n = static_cast<A>(sub_dimensions);
   A dot = 0;  // Σ_on d_i p_i
-  for (std::int64_t i = 0; i < sub_dimensions; ++i) dot += on >> i & 1 ? d_factors[i] * p(logits[i]) : A{0};
+  for (std::int64_t i = 0; i < sub_dimensions; ++i) dot += on.contains(i) ? d_factors[i] * p(logits[i]) : A{0};
   for (std::int64_t i = 0; i < sub_dimensions; ++i) {
-    const bool is_on = on >> i & 1;
+    const bool is_on = on.contains(i);
     const A own = p(logits[i]), d = is_on ? d_factors[i] : A{0};
     A slope = 0;
     switch (scaling) {

@@ -4,6 +4,7 @@
 
 #include "autograd/activation.h"
 #include "autograd/monarch.h"
+#include "autograd/sub_dimension_factors.h"
 #include "model/attention/attend.h"
 #include "model/attention/logits.h"
 #include "model/attention/multi_head.h"
@@ -69,6 +70,7 @@ SubDimensions::SubDimensions(const Config& config, const Mixture& mixture, const
       mesh_(&mesh),
       on_one_rank_(Placement::contiguous(mixture.choices(), 1)),
       scaling_(scaling_of(config.sub_dimensions)),
+      input_gates_(config.sub_dimensions.input_gates && scaling_ != SubDimensionScaling::ones),
       balance_(config.balance.sub_dimension),
       scope_(config.balance.scope),
       router_(config, mixture, prefix, {units.replicated, units.untrained}, on_one_rank_) {
@@ -83,7 +85,13 @@ SubDimensions::Routing SubDimensions::route(Tape& tape, const Pass& pass, const 
   const Router::Choices chosen = router_.forward(tape, pass, layout.to_own_tokens(tape, x), tally);
   const FactorsOfSubDimensions factors{chosen.index, mixture_.always_on, scaling_};
   const Variable of_run = tape.apply(factors, chosen.logits);
-  Routing route{.choices = {}, .factors = layout.gather_own_tokens(tape, of_run), .losses = {}};
+  Routing route{
+      .choices = {}, .factors = layout.gather_own_tokens(tape, of_run), .losses = {}, .input_gates = input_gates_};
+  if (mixture_.k == 0) {
+    route.choices = std::make_shared<const SubDimensionChoices>(tape.stream(), mixture_.choices(), mixture_.always_on,
+                                                                layout.tokens());
+    return route;
+  }
   route.losses = router_.losses(tape, pass, chosen.load, mesh_->data);
   if (std::optional<Loss> own = balance(tape, pass, chosen)) route.losses.push_back(std::move(*own));
   const Tensor index = layout.gather_own_tokens(tape.stream(), chosen.index);
@@ -113,6 +121,22 @@ std::optional<Loss> SubDimensions::balance(Tape& tape, const Pass& pass, const R
               tape.apply(loss, layout.sum_over_ranks(tape, tape.apply(load, probabilities)))[0]};
 }
 
+Variable SubDimensionHalf::read(Tape& tape, const TokenLayout& layout, const SubDimensions::Routing& routing,
+                                Parameter* weight, const Variable& x) const {
+  const Variable all = layout.to_matrix(tape, x);
+  const ReadSubDimensions product{routing.choices, weight};
+  Variable y;
+  if (routing.input_gates) {
+    const Variable scaled = tape.apply(ScaleSubDimensions{}, all, routing.factors);
+    y = tape.apply(product, scaled);
+    tape.release(scaled, ScaleSubDimensions{}, all, routing.factors);
+  } else {
+    y = tape.apply(product, all);
+  }
+  layout.release_matrix(tape, all, x);
+  return y;
+}
+
 Variable SubDimensions::apply_fusion(Tape& tape, const TokenLayout& layout, const Variable& y) const {
   return in_ ? tape.apply(Monarch{in_, out_, layout.graded()}, y) : y;
 }
@@ -130,10 +154,10 @@ SubDimensionAttention::SubDimensionAttention(const Config& config, const Mixture
 Sublayer::Result SubDimensionAttention::forward(Tape& tape, const Pass& pass, const Variable& x) const {
   const TokenLayout& layout = pass.layout;
   SubDimensions::Routing own = route(tape, pass, x);
-  const Variable all = layout.to_matrix(tape, x), qkv = tape.apply(ReadSubDimensions{own.choices, qkv_}, all);
-  layout.release_matrix(tape, all, x);
-  const Attended attended = attend(
-      tape, pass, heads_, qkv, {.largest_logits = logits_of_block(pass.batch.attention_logits, mixture()->id.layer)});
+  const Variable qkv = read(tape, layout, own, qkv_, x);
+  const std::int64_t layer = sub_dimensions().mixture().id.layer;
+  const Attended attended =
+      attend(tape, pass, heads_, qkv, {.largest_logits = logits_of_block(pass.batch.attention_logits, layer)});
   const Variable out = tape.apply(WriteSubDimensions{own.choices, out_}, attended.y, own.factors);
   attended.release(tape);
   return {sub_dimensions().apply_fusion(tape, layout, layout.from_matrix(tape, out)), std::move(own.losses)};
@@ -150,8 +174,7 @@ SubDimensionFeedForward::SubDimensionFeedForward(const Config& config, const Mix
 Sublayer::Result SubDimensionFeedForward::forward(Tape& tape, const Pass& pass, const Variable& x) const {
   const TokenLayout& layout = pass.layout;
   SubDimensions::Routing own = route(tape, pass, x);
-  const Variable all = layout.to_matrix(tape, x), inner = tape.apply(ReadSubDimensions{own.choices, matrices_.in}, all);
-  layout.release_matrix(tape, all, x);
+  const Variable inner = read(tape, layout, own, matrices_.in, x);
   const Variable active = tape.apply(Activate{activation_}, inner);
   const Variable y = tape.apply(WriteSubDimensions{own.choices, matrices_.down}, active, own.factors);
   tape.release(active, Activate{activation_}, inner);

@@ -8,6 +8,7 @@
 #include "autograd/expert_bank.h"
 #include "autograd/sub_dimensions.h"
 #include "config/config.h"
+#include "kernels/sub_dimension_scaling.h"
 #include "model/attention/heads.h"
 #include "model/routing/router.h"
 #include "model/sublayer.h"
@@ -40,6 +41,7 @@ class SubDimensions {
     /// [tokens, sub-dimensions]: factors of the output; 0 for a sub-dimension that the token does not use.
     Variable factors;
     std::vector<Loss> losses;
+    bool input_gates;  // the factors apply to the input, too
   };
   /// Routes the tokens and computes the losses of their router. Collective over the tensor group, and in training with
   /// balance.scope = batch or global also over the data ranks. x: [rows, hidden], in the layout between matrices.
@@ -60,6 +62,7 @@ class SubDimensions {
   const Mesh* mesh_;
   Placement on_one_rank_;  // one rank holds all sub-dimensions, since every rank has all
   SubDimensionScaling scaling_;
+  bool input_gates_;
   double balance_;
   BalanceScope scope_;
   Router router_;
@@ -69,8 +72,9 @@ class SubDimensions {
 /// Base of the halves that read and write only the sub-dimensions of hidden that a token uses.
 class SubDimensionHalf : public Sublayer {
  public:
-  const Mixture* mixture() const override { return &sub_dimensions_.mixture(); }
-  const Router* router() const override { return &sub_dimensions_.router(); }
+  /// Both return null if nothing is left to choose, since all active sub-dimensions are shared.
+  const Mixture* mixture() const override { return chooses() ? &sub_dimensions_.mixture() : nullptr; }
+  const Router* router() const override { return chooses() ? &sub_dimensions_.router() : nullptr; }
   void set_tally(const RoutingTally& tally) override { tally_ = tally; }
 
  protected:
@@ -79,11 +83,16 @@ class SubDimensionHalf : public Sublayer {
       : sub_dimensions_(config, mixture, prefix, mesh, units) {}
   /// Routes the tokens as SubDimensions::route() does, and counts them if the pass is counted.
   SubDimensions::Routing route(Tape& tape, const Pass& pass, const Variable& x) const {
-    return sub_dimensions_.route(tape, pass, x, pass.counts ? &tally_ : nullptr);
+    return sub_dimensions_.route(tape, pass, x, pass.counts && chooses() ? &tally_ : nullptr);
   }
+  /// Returns x · Wᵀ of the active sub-dimensions of x, which is in the layout between matrices.
+  Variable read(Tape& tape, const TokenLayout& layout, const SubDimensions::Routing& routing, Parameter* weight,
+                const Variable& x) const;
   const SubDimensions& sub_dimensions() const { return sub_dimensions_; }
 
  private:
+  bool chooses() const { return sub_dimensions_.mixture().k > 0; }
+
   RoutingTally tally_{};
   SubDimensions sub_dimensions_;
 };

@@ -126,9 +126,7 @@ double move_bytes(const Config& config, const MeshRank& mesh_rank, std::span<con
   if (config.parallel.replace_every == 0) return 0;
   std::int64_t most = 0;  // bytes of a master that may leave the rank
   for (const PlannedUnit& unit : units) {
-    const bool experts =
-        unit.group == ParameterUnit::Group::expert || unit.group == ParameterUnit::Group::expert_replicated;
-    if (experts && unit.trained())
+    if (unit.group == ParameterUnit::Group::expert && unit.trained())
       most = std::max(most, updated_range(unit, mesh_rank, config.parallel.zero).count * accumulator_bytes);
   }
   return 2 * number(std::min(most, expert_round_bytes));

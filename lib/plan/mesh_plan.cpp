@@ -39,7 +39,7 @@ double hidden_seconds(const Config& config, const MeshRank& mesh_rank, const Sta
     return seconds(cluster, mesh_rank, token_exchanges(mesh_rank, traffic)) / 2;
   };
   // Backward sends more if it recomputes, else less, since only forward sends gates and indices.
-  const double out = exchange(load.traffic.forward), back = std::min(out, exchange(load.traffic.backward));
+  const double out = exchange(load.awaited.forward), back = std::min(out, exchange(load.awaited.backward));
   const double shared = load.experts.shared / cluster.flops, routed = load.experts.routed / cluster.flops;
   const double around = load.experts.around / cluster.flops;
   // Backward takes twice as long as forward, unless gradients of weights are computed after all gradients of inputs.
@@ -61,8 +61,8 @@ StageCosts costs_of(const Config& config, const MeshRank& mesh_rank, const Stage
                    .backward_weight = product_seconds(load.flops.backward_weight(), cluster)};
   if (cluster) {
     const double hidden = hidden_seconds(config, mesh_rank, load, *cluster);
-    costs.forward += seconds(*cluster, mesh_rank, load.traffic.forward) - hidden / 2;
-    costs.backward_input += seconds(*cluster, mesh_rank, load.traffic.backward) - hidden / 2;
+    costs.forward += seconds(*cluster, mesh_rank, load.awaited.forward) - hidden / 2;
+    costs.backward_input += seconds(*cluster, mesh_rank, load.awaited.backward) - hidden / 2;
   }
   return costs;
 }
@@ -170,10 +170,16 @@ StepTime step_time(const MeshPlan& plan, std::span<const RankWork> rows) {
 
 }  // namespace
 
-MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster, const PlanLimits& limits) {
+MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster, const PlanLimits& limits,
+                   const LoadProfile* load) {
   MeshPlanCache own;
   MeshPlanCache& cache = limits.cache ? *limits.cache : own;
-  const PlanInput input = plan_input(config, world, limits.microbatches, &cache.cuts);
+  if (load && limits.memory > 0) {  // a plan with the load of each layer takes longer, and needs the same memory
+    MeshPlan even = plan_mesh(config, world, cluster, limits);
+    if (even.peak_memory() > limits.memory) return even;
+  }
+  PlanInput input = plan_input(config, world, limits.microbatches, &cache.cuts);
+  if (load) input.load = &cache.loads.of(config, load->loads);
   MeshPlan plan{.config = config, .world = world, .ranks = {}, .costs = {}, .timeline = {}, .time = {}};
   plan.costs.stages.resize(input.blocks.size());
   std::vector<RankWork> rows;

@@ -9,8 +9,10 @@
 #include "parallel/pipeline/simulate.h"
 #include "parallel/pipeline/timeline.h"
 #include "plan/cluster.h"
+#include "plan/load_profile.h"
 #include "plan/memory.h"
 #include "plan/model_part.h"
+#include "plan/placed_load.h"
 
 namespace lyceum {
 
@@ -33,6 +35,7 @@ struct PlanInput {
   int world;
   std::vector<Range> blocks;  // one range per pipeline stage
   Schedule schedule;
+  const PlacedLoad* load = nullptr;  // the load of the experts; null: even
 };
 /// Caches stage_blocks() for configurations that differ only in mesh, batch.global, batch.micro and recomputation.
 class StageCuts {
@@ -95,10 +98,12 @@ struct MeshPlan {
   /// Returns a summary of the mesh: "pp2 dp4 tp1 · edp4 ep2 etp1, 1f1b, zero 1, micro 2, recompute full".
   std::string text() const;
 };
-/// Caches for plans of configurations that differ only in mesh, batch.global, batch.micro and recomputation.
+/// Caches for plans with one load of configurations that differ only in mesh, batch.global, batch.micro and
+/// recomputation.
 struct MeshPlanCache {
   StageCuts cuts;
   ModelParts parts;
+  PlacedLoads loads;
 };
 /// Restrictions that make plans of many meshes faster.
 struct PlanLimits {
@@ -111,9 +116,10 @@ struct PlanLimits {
 };
 /// Plans training on `world` ranks. `config` must be resolved. Without a cluster the plan has no time, but the memory
 /// of processes on the CPU; the memory of a cluster's rank is only for what the allocator holds. Throws a usage Error
-/// unless can_plan_step().
+/// unless can_plan_step(). `load`: the load of the experts, which the times of passes depend on; null: even. Memory,
+/// bytes and the division into stages are always those of an even load.
 MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster,
-                   const PlanLimits& limits = {});
+                   const PlanLimits& limits = {}, const LoadProfile* load = nullptr);
 /// Returns the plan's pipeline simulated with at most `most` micro-batches, but at least one per pipeline rank, for
 /// drawing.
 Timeline drawn_timeline(const MeshPlan& plan, int most);

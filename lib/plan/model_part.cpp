@@ -264,9 +264,12 @@ const ModelPart& ModelParts::find(const Config& config, const MeshRank& mesh_ran
       smallest_equivalent(mesh_rank, kind == Kind::sparse || (modules && is_sparse(config, config.model.layers)));
   const std::optional<Mixture> experts =
       kind == Kind::sparse ? routed_experts(config, parts.blocks.first) : std::nullopt;
+  const bool is_block = kind == Kind::sparse || kind == Kind::dense;
+  const std::optional<Mixture> heads = is_block ? attention_experts(config, parts.blocks.first) : std::nullopt;
   const auto [found, fresh] = parts_.try_emplace({.kind = kind,
                                                   .layer = blocks_are_alike(config.optim) ? 0 : parts.blocks.first,
                                                   .experts = experts ? experts->choices() : 0,
+                                                  .attention_experts = heads ? heads->choices() : 0,
                                                   .tensor = small.shape.tensor,
                                                   .expert = small.shape.expert,
                                                   .expert_tensor = small.shape.expert_tensor,

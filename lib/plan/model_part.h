@@ -61,8 +61,9 @@ class ModelParts {
   /// All properties that may change a part if configurations differ only as the class allows.
   struct Key {
     Kind kind;
-    std::int64_t layer;    // 0 if all blocks of a kind train the same tensors
-    std::int64_t experts;  // number of routed experts of a sparse block, else 0
+    std::int64_t layer;              // 0 if all blocks of a kind train the same tensors
+    std::int64_t experts;            // number of routed experts of a sparse block, else 0
+    std::int64_t attention_experts;  // of a block; 0 if it has none
     /// Coordinates and sizes in the smallest stage in which all groups have the same sizes, see smallest_equivalent().
     int tensor, expert, expert_tensor, expert_hosts, ranks, rank;
     bool sequence;

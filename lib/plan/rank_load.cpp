@@ -17,77 +17,37 @@ namespace lyceum {
 
 namespace {
 
-/// Returns the factor from the FLOPs of one sequence to those of one tensor rank for a micro-batch.
-double tensor_share(const Config& config, const MeshRank& mesh_rank) {
-  return number(config.batch.micro) / mesh_rank.size(Axis::tensor);
-}
-
-/// Returns the tokens that a routed expert receives in a micro-batch from the expert groups of the ranks that share its
-/// width, if all experts are chosen equally often.
-double tokens_of_expert(const Config& config, const Mixture& mixture, const MeshRank& mesh_rank) {
-  double tokens = 0;
-  for (int sharer = 0; sharer < mesh_rank.size(Axis::expert_tensor); ++sharer) {
-    MeshRank peer = mesh_rank;
-    peer.index.expert_tensor = sharer;
-    for (int e = 0; e < mesh_rank.size(Axis::expert); ++e) {
-      tokens += number(tokens_of_tensor_rank(config, peer.tensor_index_of_expert_peer(e)));
-    }
-  }
-  return tokens * number(mixture.k) / number(mixture.choices());
-}
-
-/// Returns the FLOPs of this rank's experts for one micro-batch, relative to those of all experts for one sequence.
-/// Experts may differ in width, and may not divide evenly among the ranks.
-double routed_share(const Config& config, const Mixture& mixture, const MeshRank& mesh_rank) {
-  const Placement placement = place_experts(config, mixture, mesh_rank.size(Axis::expert), {});
-  double all = 0, own = 0;
-  for (const std::int64_t width : mixture.widths) all += number(width);
-  for (const std::int32_t e : placement.experts_of(mesh_rank.index.expert)) {
-    const std::int64_t width = mixture.widths[static_cast<std::size_t>(e)];
-    own += number(part_of(width, mesh_rank.index.expert_tensor, mesh_rank.size(Axis::expert_tensor)).count);
-  }
-  const double tokens = number(config.batch.seq_len * mixture.k) / number(mixture.choices());
-  return tokens_of_expert(config, mixture, mesh_rank) * own / (tokens * all);
-}
-
-/// Returns the rank's share of the FLOPs of a sparse block: tensor ranks divide the block, all ranks of a stage its
-/// routed experts. Zero for a dense block.
-ExpertFlops expert_flops(const Config& config, const MeshRank& mesh_rank, std::int64_t layer) {
-  const std::optional<Mixture> experts = routed_experts(config, layer);
-  if (!experts) return {};
-  const BlockCounts counts = count_block(config, layer);
-  const double share = tensor_share(config, mesh_rank), tokens = number(config.batch.seq_len);
-  const double routed = 2 * number(counts.routed.activated) * tokens;
-  const double shared = 2 * number(counts.shared.activated) * tokens;
-  return {.shared = shared * share,
-          .routed = routed * routed_share(config, *experts, mesh_rank),
-          .around = (block_flops(config, layer) - shared - routed) * share};
-}
-
 /// Returns the FLOPs of the rank in block `layer` for one micro-batch, minus the share that it would have if tensor
 /// ranks divided routed experts, too. `flops`: expert_flops() of the block.
 double routed_excess(const Config& config, const MeshRank& mesh_rank, std::int64_t layer, const ExpertFlops& flops) {
   return flops.all() > 0 ? flops.all() - block_flops(config, layer) * tensor_share(config, mesh_rank) : 0;
 }
 
-/// Sets the rank's share of the FLOPs of block `layer`.
-void set_flops(const Config& config, const MeshRank& mesh_rank, std::int64_t layer, BlockKind& kind) {
+/// Sets the rank's share of the FLOPs of block `layer`. `load`: as for expert_flops().
+void set_flops(const Config& config, const MeshRank& mesh_rank, std::int64_t layer, const LayerLoad* load,
+               BlockKind& kind) {
   const double share = tensor_share(config, mesh_rank);
-  kind.experts = expert_flops(config, mesh_rank, layer);
+  kind.experts = expert_flops(config, mesh_rank, layer, load);
   const double own = block_flops(config, layer) * share + routed_excess(config, mesh_rank, layer, kind.experts);
   kind.flops = {
       .forward = own,
       .recomputed = config.model.recompute == Recompute::full ? own : recomputed_flops(config, layer) * share};
 }
 
+/// Returns the load of the experts of a layer; null if the plan has none.
+const LayerLoad* load_of(const PlanInput& input, std::int64_t layer) {
+  return input.load ? input.load->of_layer(layer) : nullptr;
+}
+
 /// Sets the rank's share of the FLOPs of the output: final norm, head and modules of multi-token prediction.
-void set_output_flops(const Config& config, const MeshRank& mesh_rank, StageLoad& load) {
-  const double share = tensor_share(config, mesh_rank), modules = number(config.mtp.depth);
+void set_output_flops(const PlanInput& input, const MeshRank& mesh_rank, StageLoad& load) {
+  const Config& config = input.config;
+  const double share = tensor_share(config, mesh_rank);
   double excess = 0;
-  if (modules > 0) {
-    const ExpertFlops one = expert_flops(config, mesh_rank, config.model.layers);
-    load.experts = one.times(modules);
-    excess = modules * routed_excess(config, mesh_rank, config.model.layers, one);
+  for (std::int64_t layer = config.model.layers; layer < all_blocks(config); ++layer) {
+    const ExpertFlops one = expert_flops(config, mesh_rank, layer, load_of(input, layer));
+    load.experts += one;
+    excess += routed_excess(config, mesh_rank, layer, one);
   }
   const StageFlops all = output_flops(config);
   load.flops = {.forward = all.forward * share + excess,
@@ -98,11 +58,11 @@ void set_output_flops(const Config& config, const MeshRank& mesh_rank, StageLoad
 }  // namespace
 
 const BlockKind& BlockKinds::of(const Config& config, const MeshRank& mesh_rank, std::int64_t layer,
-                                ModelParts& parts) {
+                                const LayerLoad* load, ModelParts& parts) {
   const ModelPart* const part = &parts.block(config, mesh_rank, layer);
-  const auto [kind, fresh] =
-      kinds_.try_emplace({part, window_of(config.model, layer)}, BlockKind{.part = part, .flops = {}, .experts = {}});
-  if (fresh) set_flops(config, mesh_rank, layer, kind->second);
+  const auto [kind, fresh] = kinds_.try_emplace({part, window_of(config.model, layer), load},
+                                                BlockKind{.part = part, .flops = {}, .experts = {}});
+  if (fresh) set_flops(config, mesh_rank, layer, load, kind->second);
   return kind->second;
 }
 
@@ -138,11 +98,33 @@ void add_activations(StageLoad& load, const ActivationNeed& need) {
   load.backward_turns = joined(std::move(load.backward_turns), need.backward_turns);
 }
 
-StageLoad stage_load(const Config& config, const MeshRank& mesh_rank, const Range& blocks, BlockKinds& kinds,
+/// Returns the traffic of the ranks to which the most rows travel. `own`: with an even load. An exchange takes until
+/// these ranks have all their rows, and what they have they send back and gather on the ranks that share the width of
+/// their experts.
+Traffic awaited_traffic(Traffic own, const RowGrowth& rows) {
+  for (const Axis axis : {Axis::expert, Axis::expert_within, Axis::expert_tensor}) own.scale(axis, rows.rank);
+  own.scale(Axis::expert_across, rows.host);
+  return own;
+}
+
+/// Returns the mean growth of the rows of the modules of multi-token prediction, which are parts of the output.
+RowGrowth rows_of_modules(const PlanInput& input) {
+  RowGrowth mean{.rank = 0, .host = 0};
+  for (std::int64_t layer = input.config.model.layers; layer < all_blocks(input.config); ++layer) {
+    const LayerLoad* const own = load_of(input, layer);
+    mean.rank += (own ? own->rows.rank : 1) / number(input.config.mtp.depth);
+    mean.host += (own ? own->rows.host : 1) / number(input.config.mtp.depth);
+  }
+  return mean;
+}
+
+StageLoad stage_load(const PlanInput& input, const MeshRank& mesh_rank, const Range& blocks, BlockKinds& kinds,
                      ModelParts& parts) {
+  const Config& config = input.config;
   StageLoad load;
-  const auto add = [&](const ModelPart& part, std::int64_t layer) {
+  const auto add = [&](const ModelPart& part, std::int64_t layer, const RowGrowth& rows = {}) {
     load.traffic += part.traffic;
+    load.awaited += {awaited_traffic(part.traffic.forward, rows), awaited_traffic(part.traffic.backward, rows)};
     load.update += part.update;
     load.buffers += part.buffers;
     add_activations(load, part.activations);
@@ -157,12 +139,13 @@ StageLoad stage_load(const Config& config, const MeshRank& mesh_rank, const Rang
   };
   const std::int64_t output = config.model.layers + 1;
   if (blocks.end() == config.model.layers) {
-    add(parts.output(config, mesh_rank), output);
-    set_output_flops(config, mesh_rank, load);
+    add(parts.output(config, mesh_rank), output, config.mtp.depth > 0 ? rows_of_modules(input) : RowGrowth{});
+    set_output_flops(input, mesh_rank, load);
   }
   for (std::int64_t layer = blocks.end() - 1; layer >= blocks.first; --layer) {
-    const BlockKind& kind = kinds.of(config, mesh_rank, layer, parts);
-    add(*kind.part, layer + 1);
+    const LayerLoad* const experts = load_of(input, layer);
+    const BlockKind& kind = kinds.of(config, mesh_rank, layer, experts, parts);
+    add(*kind.part, layer + 1, experts ? experts->rows : RowGrowth{});
     load.flops.forward += kind.flops.forward;
     load.flops.recomputed += kind.flops.recomputed;
     load.experts += kind.experts;
@@ -292,8 +275,7 @@ RankLoad rank_load(const PlanInput& input, const MeshRank& mesh_rank, BlockKinds
   RankLoad rank;
   for (int stage = mesh_rank.index.pipeline; stage < std::ssize(input.blocks); stage += mesh_rank.shape.pipeline) {
     rank.stages.push_back(stage);
-    rank.loads.push_back(
-        stage_load(input.config, mesh_rank, input.blocks[static_cast<std::size_t>(stage)], kinds, parts));
+    rank.loads.push_back(stage_load(input, mesh_rank, input.blocks[static_cast<std::size_t>(stage)], kinds, parts));
   }
   return rank;
 }

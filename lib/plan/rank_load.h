@@ -2,28 +2,14 @@
 
 #include <cstdint>
 #include <map>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "model/stages.h"
+#include "plan/expert_flops.h"
 #include "plan/mesh_plan.h"
 
 namespace lyceum {
-
-/// FLOPs of one forward pass in the FFNs of sparse blocks: the parts of StageFlops::forward that differ in what the
-/// transfers between experts can overlap.
-struct ExpertFlops {
-  double shared = 0, routed = 0;  // shared experts; routed experts
-  double around = 0;              // the rest of these blocks: attention, routers, norms
-  double all() const { return shared + routed + around; }
-  ExpertFlops times(double count) const { return {shared * count, routed * count, around * count}; }
-  ExpertFlops& operator+=(const ExpertFlops& other) {
-    shared += other.shared;
-    routed += other.routed;
-    around += other.around;
-    return *this;
-  }
-};
 
 /// The measured part and the FLOPs of a block on one rank, for one micro-batch. `part` points into ModelParts; `flops`
 /// and `experts` are the share of this rank.
@@ -33,19 +19,24 @@ struct BlockKind {
   ExpertFlops experts;  // zero for a dense block
 };
 /// Caches BlockKind for ranks that have the same coordinates in different stages. Blocks with the same ModelPart and
-/// window are of one kind.
+/// window are of one kind, unless their experts have loads.
 class BlockKinds {
  public:
-  /// Returns block `layer` on this rank. `parts` must outlive this.
-  const BlockKind& of(const Config& config, const MeshRank& mesh_rank, std::int64_t layer, ModelParts& parts);
+  /// Returns block `layer` on this rank. `parts` must outlive this. `load`: as for expert_flops(); all calls must be
+  /// for loads of the same PlacedLoad.
+  const BlockKind& of(const Config& config, const MeshRank& mesh_rank, std::int64_t layer, const LayerLoad* load,
+                      ModelParts& parts);
 
  private:
-  std::map<std::pair<const ModelPart*, std::int64_t>, BlockKind> kinds_;  // by part and window
+  std::map<std::tuple<const ModelPart*, std::int64_t, const LayerLoad*>, BlockKind> kinds_;  // by part, window, load
 };
 
 /// One pipeline stage of a rank, for one micro-batch: traffic, bytes of memory, FLOPs.
 struct StageLoad {
   PassTraffic traffic;
+  /// Traffic of the ranks for which the others wait. Differs from `traffic` with PlanInput::load: more rows travel to
+  /// them.
+  PassTraffic awaited;
   Traffic update;  // traffic of its routers at the end of a step
   SavedActivations saved{.until_input_gradient = 0, .until_weight_gradient = 0};
   double forward = 0;   // maximum during forward, on top of what is kept after it

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/load_report.h"
 #include "plan/search.h"
 #include "plan/stage_plans.h"
 
@@ -29,9 +30,9 @@ std::string search_report(const SearchResult& result, int world, const Cluster& 
 
 /// Returns the contents of model_report(), mesh_report() and search_report(), and `warnings`, as one JSON object;
 /// docs/planning.md lists the keys. `search`: null if the mesh was not searched. `cluster` must be the plan's.
-/// `stages`: plan_stages() of the plan.
+/// `stages`: plan_stages() of the plan. `load`: compare_loads() of the plan; null if it has an even load.
 std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, const SearchResult* search,
                         double tokens, const std::vector<std::string>& warnings = {},
-                        std::span<const StagePlan> stages = {});
+                        std::span<const StagePlan> stages = {}, const LoadComparison* load = nullptr);
 
 }  // namespace lyceum

@@ -89,10 +89,26 @@ Json model_json(const Config& config) {
             {"saving_bytes", whole(list.saving_bytes)}}}};
 }
 
+Json load_json(const LoadComparison& load) {
+  Json variants = Json::array();
+  for (const LoadVariant& variant : load.variants) {
+    Json& own = variants.emplace_back(Json{{"load", variant.even ? "even" : "given"},
+                                           {"placement", name_of(variant.placement)},
+                                           {"moved", variant.moved},
+                                           {"planned", variant.planned},
+                                           {"busiest_over_mean", variant.imbalance.mean},
+                                           {"worst_layer", variant.imbalance.worst},
+                                           {"most_rows", variant.most_rows}});
+    if (variant.step_seconds) own["step_seconds"] = *variant.step_seconds;
+  }
+  return {{"source", load.description}, {"expert_ranks", load.expert_ranks}, {"variants", variants}};
+}
+
 }  // namespace
 
 std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, const SearchResult* search,
-                        double tokens, const std::vector<std::string>& warnings, std::span<const StagePlan> stages) {
+                        double tokens, const std::vector<std::string>& warnings, std::span<const StagePlan> stages,
+                        const LoadComparison* load) {
   Json json = model_json(plan.config);
   json["mesh"] = mesh_json(plan);
   const RankPlan& largest = plan.fullest();
@@ -135,6 +151,7 @@ std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& clus
     }
     json["search"] = {{"considered", search->considered}, {"too_large", search->too_large}, {"best", best}};
   }
+  if (load) json["load"] = load_json(*load);
   json["warnings"] = warnings;
   return json_text(json, 2) + "\n";
 }

@@ -57,8 +57,8 @@ Axes axes_of(const ParallelConfig& parallel) {
 
 class Search {
  public:
-  Search(int world, const Cluster& cluster, const std::set<std::string>& fixed)
-      : world_(world), cluster_(cluster), fixed_(fixed) {}
+  Search(int world, const Cluster& cluster, const std::set<std::string>& fixed, const LoadProfile* load)
+      : world_(world), cluster_(cluster), fixed_(fixed), load_(load) {}
 
   /// Plans `config` with every kind of recomputation, each with the first ZeRO stage that fits, since a higher stage
   /// takes longer.
@@ -90,7 +90,8 @@ class Search {
                               {.microbatches = std::int64_t{2} * config.parallel.pipeline,
                                .memory = cluster_.memory,
                                .all_rows = fastest_.empty(),  // the closest mesh is reported if none fits
-                               .cache = &cache_});
+                               .cache = &cache_},
+                              load_);
     if (plan.peak_memory() > cluster_.memory || !stages_fit(config)) {
       ++result_.too_large;
       if (fastest_.empty() && (!nearest_ || plan.peak_memory() < nearest_->peak_memory())) nearest_ = std::move(plan);
@@ -119,6 +120,7 @@ class Search {
   int world_;
   const Cluster& cluster_;
   const std::set<std::string>& fixed_;
+  const LoadProfile* load_;
   MeshPlanCache cache_;
   std::map<int, MeshPlanCache> stage_caches_;
   std::map<Axes, MeshPlan> fastest_;
@@ -157,7 +159,7 @@ SearchResult Search::result(std::size_t most) {
   constexpr std::size_t reserve = 4;
   if (best.size() > reserve * most) best.resize(reserve * most);
   for (Candidate& candidate : best) {
-    candidate.plan = plan_mesh(candidate.plan.config, world_, cluster_, {.cache = &cache_});
+    candidate.plan = plan_mesh(candidate.plan.config, world_, cluster_, {.cache = &cache_}, load_);
   }
   sort();
   if (best.size() > most) best.resize(most);
@@ -174,10 +176,10 @@ std::vector<std::string> search_problems(const Config& config, int world, int no
 }
 
 SearchResult search_meshes(const Config& config, int world, const Cluster& cluster, const std::set<std::string>& fixed,
-                           std::size_t most) {
+                           std::size_t most, const LoadProfile* load) {
   const Variants variants = find_variants(config, world, cluster.node_ranks, fixed);
   require_none(variants.problems);
-  Search search(world, cluster, fixed);
+  Search search(world, cluster, fixed, load);
   for (const Config& variant : variants.possible) search.consider(variant);
   return search.result(most);
 }

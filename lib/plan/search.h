@@ -27,7 +27,8 @@ inline constexpr int most_ranks = 1'000'000;
 
 /// Returns the fastest ways to train `config` on `world` ranks of a cluster. `config` must not be resolved; the results
 /// are. Meshes are compared by the time of a step in the first training stage. `fixed`: keys ("parallel.pipeline")
-/// whose values stay; batch.micro = 0 means that it is chosen. `most`: limit of the results. The search varies
+/// whose values stay; batch.micro = 0 means that it is chosen. `most`: limit of the results. `load`: as for
+/// plan_mesh(). The search varies
 ///   - pipeline, tensor, expert and expert_tensor ranks: divisors of the ranks; tensor is a power of two within one
 ///     machine, expert_tensor is 1 or parallel.tensor; parallel.sequence is on if tensor > 1,
 ///   - ZeRO 1 to 3, of which the lowest that fits in memory is used, and all kinds of recomputation,
@@ -36,7 +37,7 @@ inline constexpr int most_ranks = 1'000'000;
 /// Throws a usage Error with search_problems() if no mesh is possible, one with the closest mesh if none fits in
 /// memory, and one if every step has too many micro-batches (can_plan_step()).
 SearchResult search_meshes(const Config& config, int world, const Cluster& cluster, const std::set<std::string>& fixed,
-                           std::size_t most = 5);
+                           std::size_t most = 5, const LoadProfile* load = nullptr);
 /// Returns the problems of the mesh of `world` ranks that has the fewest; empty if some mesh is possible. If another
 /// batch.global would make a mesh possible, the only message names the nearest such values. Parameters as for
 /// search_meshes().

@@ -15,14 +15,16 @@ double StagePlan::tokens() const {
   return static_cast<double>(last_step - first_step + 1) * static_cast<double>(batch.global * batch.seq_len);
 }
 
-std::vector<StagePlan> plan_stages(const MeshPlan& first, const std::optional<Cluster>& cluster) {
+std::vector<StagePlan> plan_stages(const MeshPlan& first, const std::optional<Cluster>& cluster,
+                                   const LoadProfile* load) {
   const Config& config = first.config;
   std::vector<StagePlan> stages;
   for (int stage = 1; stage <= stage_count(config) && stage_count(config) > 1; ++stage) {
-    stages.push_back({.stage = stage,
-                      .first_step = first_step_of(config, stage),
-                      .last_step = last_step_of(config, stage),
-                      .plan = stage == 1 ? first : plan_mesh(config_of_stage(config, stage), first.world, cluster)});
+    stages.push_back(
+        {.stage = stage,
+         .first_step = first_step_of(config, stage),
+         .last_step = last_step_of(config, stage),
+         .plan = stage == 1 ? first : plan_mesh(config_of_stage(config, stage), first.world, cluster, {}, load)});
   }
   return stages;
 }

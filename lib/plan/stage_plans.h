@@ -20,8 +20,9 @@ struct StagePlan {
 };
 
 /// Plans all stages of a run on one mesh; empty if there is only one. `first`: the plan of the resolved configuration,
-/// which describes stage 1. `cluster` must be that of `first`.
-std::vector<StagePlan> plan_stages(const MeshPlan& first, const std::optional<Cluster>& cluster);
+/// which describes stage 1. `cluster` and `load` must be those of `first`.
+std::vector<StagePlan> plan_stages(const MeshPlan& first, const std::optional<Cluster>& cluster,
+                                   const LoadProfile* load = nullptr);
 
 /// Returns the seconds of a run of `tokens` tokens that makes the stages one after the other: fewer steps, or more
 /// steps of the last stage, than configured. The plans must have a time.

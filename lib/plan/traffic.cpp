@@ -19,6 +19,10 @@ Traffic& Traffic::operator+=(const Traffic& other) {
   return *this;
 }
 
+void Traffic::scale(Axis axis, double factor) {
+  for (Volume& volume : volumes_[static_cast<std::size_t>(axis)]) volume.bytes *= factor;
+}
+
 Traffic Traffic::times(double count) const {
   Traffic result = *this;
   for (auto& axis : result.volumes_) {

@@ -26,6 +26,8 @@ class Traffic {
   void add(const MeshRank& mesh_rank, Axis axis, Transfer transfer, double bytes, double calls = 1);
   Traffic& operator+=(const Traffic& other);
   Traffic operator+(const Traffic& other) const { return Traffic(*this) += other; }
+  /// Multiplies the bytes of the operations on one axis by `factor`.
+  void scale(Axis axis, double factor);
   /// Returns this traffic multiplied by `count`.
   Traffic times(double count) const;
 

@@ -14,18 +14,28 @@ learned = {"balance.expert": 0.01}
 dense = Model("dense", {"model.ffn_hidden": ffn})
 hashed = Model("hash", {"moe.experts": 16, "moe.top_k": 1, "moe.expert_hidden": ffn, "moe.router": "hash"})
 switch = Model("switch", learned | {"moe.experts": 16, "moe.top_k": 1, "moe.expert_hidden": ffn, "balance.scope": "batch"})
-gshard = Model("gshard", learned | {"moe.experts": 16, "moe.top_k": 2, "moe.expert_hidden": ffn, "moe.gates": "renormalized"})
+# Equations 3 to 5 of the paper give its baselines the router's probabilities as gates. GShard itself divides the two gates of a
+# token by their sum [Lepikhin et al. 2021]; that variant is a row of its own, without claims.
+gshard = Model("gshard", learned | {"moe.experts": 16, "moe.top_k": 2, "moe.expert_hidden": ffn})
+gshard_renormalized = Model("gshard-renormalized", gshard.keys | {"moe.gates": "renormalized"})
 shared_expert = Model("shared-expert", learned | {"moe.experts": 15, "moe.shared_experts": 1, "moe.top_k": 1, "moe.expert_hidden": ffn})
 halves = Model("halves", learned | {"moe.experts": 31, "moe.shared_experts": 1, "moe.top_k": 3, "moe.expert_hidden": ffn // 2})
 deepseekmoe = Model("deepseekmoe", learned | {"moe.experts": 63, "moe.shared_experts": 1, "moe.top_k": 7, "moe.expert_hidden": ffn // 4})
-gshard_wide = Model("gshard-x1.5", learned | {"moe.experts": 16, "moe.top_k": 2, "moe.expert_hidden": ffn * 3 // 2,
-                                              "moe.gates": "renormalized"})
+gshard_wide = Model("gshard-x1.5", gshard.keys | {"moe.expert_hidden": ffn * 3 // 2})
+gshard_wide_renormalized = Model("gshard-x1.5-renormalized", gshard_wide.keys | {"moe.gates": "renormalized"})
 fewer = Model("deepseekmoe-half-activated", {**deepseekmoe.keys, "moe.top_k": 3})
 
 
-baseline_models = [dense, hashed, switch, gshard, deepseekmoe]
-ablation_models = [gshard, shared_expert, halves, deepseekmoe]
-redundancy_models = [gshard, gshard_wide, deepseekmoe, fewer]
+baseline_models = [dense, hashed, switch, gshard, gshard_renormalized, deepseekmoe]
+ablation_models = [gshard, gshard_renormalized, shared_expert, halves, deepseekmoe]
+redundancy_models = [gshard, gshard_wide, gshard_wide_renormalized, deepseekmoe, fewer]
+
+
+def as_in_paper(models: list[Model]) -> list[Model]:
+    """Returns the models that the paper compares: those without renormalized gates."""
+    return [model for model in models if model not in (gshard_renormalized, gshard_wide_renormalized)]
+
+
 pile_loss = {"dense": "2.060", "hash": "1.932", "switch": "1.881", "gshard": "1.867", "gshard-x1.5": "1.808", "deepseekmoe": "1.808"}
 
 
@@ -52,9 +62,10 @@ def baselines(lab: Lab) -> Page:
     page = Page("DeepSeekMoE (arXiv:2401.06066), Table 1",
                 "The paper's Table 1: with equal total parameters (dense: equal FFN), each model has a lower loss than all before it: "
                 "Dense, Hash, Switch, GShard, DeepSeekMoE. Switch multiplies an expert's output by its one gate, which is small as long as "
-                "the router is undecided; Hash has no gate; GShard's two gates add up to 1; DeepSeekMoE's do not, but its shared expert has "
-                "none. Switch's balance loss counts over the batch, as in its paper, those of GShard and DeepSeekMoE over each sequence.")
-    pairs = list(itertools.combinations(baseline_models, 2))
+                "the router is undecided; Hash has no gate; the gates of GShard and DeepSeekMoE are the router's probabilities, too (equations "
+                "3 to 5), but DeepSeekMoE's shared expert has none. gshard-renormalized has GShard's own gates, which add up to 1. Switch's "
+                "balance loss counts over the batch, as in its paper, those of GShard and DeepSeekMoE over each sequence.")
+    pairs = list(itertools.combinations(as_in_paper(baseline_models), 2))
     losses = compared(lab, page, "deepseekmoe-baselines", baseline_models, pairs, "")
     visible = smallest_visible(losses["dense"])
     small = [pair for pair in pairs if abs(float(difference_in_paper(*pair, "nan"))) < visible]
@@ -69,9 +80,9 @@ def ablation(lab: Lab) -> Page:
     page = Page("DeepSeekMoE (arXiv:2401.06066), Figure 3",
                 "The paper's Figure 3: starting from GShard (0 shared + 2 of 16 routed experts), a shared expert helps (1 + 1 of 15), and "
                 "finer experts help further (1 + 3 of 31 of half the width, 1 + 7 of 63 of a quarter). Parameters and activated parameters "
-                "are the same in all. The paper shows accuracies of six benchmarks, normalised; here it is the loss. The first step also "
-                "changes the gates: GShard's two add up to 1, the others are the router's unchanged probabilities.")
-    compared(lab, page, "deepseekmoe-ablation", ablation_models, list(itertools.pairwise(ablation_models)), "Figure 3")
+                "are the same in all. The paper shows accuracies of six benchmarks, normalised; here it is the loss. The gates of all models "
+                "are the router's probabilities (equations 3 to 5); gshard-renormalized has GShard's own gates, which add up to 1.")
+    compared(lab, page, "deepseekmoe-ablation", ablation_models, list(itertools.pairwise(as_in_paper(ablation_models))), "Figure 3")
     return page
 
 
@@ -80,16 +91,18 @@ def redundancy(lab: Lab) -> Page:
     lab.train(models)
     page = Page("DeepSeekMoE (arXiv:2401.06066), section 4.5, Figures 4 to 6",
                 "The paper disables the routed experts that each token ranks highest (Figure 4), activates fewer of them (Figure 5, and from "
-                "scratch Figure 6), and replaces the shared expert by a routed one. With its best experts disabled, GShard gives full weight to the two "
-                "next ones, since its gates add up to 1, where DeepSeekMoE keeps the small gates that they have.")
+                "scratch Figure 6), and replaces the shared expert by a routed one. The gates of all models are the router's probabilities (equations 3 "
+                "to 5). gshard-x1.5-renormalized has gates that add up to 1: with its best experts disabled, it gives full weight to the two next "
+                "ones, where the others keep the small gates that they have.")
     sixteenths = [0, 1, 2, 3, 4]
-    skips = {"gshard-x1.5": {n: (f"--skip-top={n}",) if n else () for n in sixteenths},
+    of_16 = {n: (f"--skip-top={n}",) if n else () for n in sixteenths}
+    skips = {gshard_wide.name: of_16, gshard_wide_renormalized.name: of_16,
              "deepseekmoe": {n: (f"--skip-top={round(n * 63 / 16)}",) if n else () for n in sixteenths}}
     ks = [1, 2, 3, 4, 5, 6, 7]
     active = {k: (f"--moe.top_k={k}",) if k != 7 else () for k in ks}
     no_shared, best_skipped = ("--moe.shared_experts=0", "--moe.top_k=8"), ("--skip-top=1",)
     wanted = [(model, seed, arguments) for seed in lab.seeds for model, changes in
-              ((gshard, [()]), (fewer, [()]), (gshard_wide, skips["gshard-x1.5"].values()),
+              ((gshard, [()]), (fewer, [()]), (gshard_wide, of_16.values()), (gshard_wide_renormalized, of_16.values()),
                (deepseekmoe, [*skips["deepseekmoe"].values(), *active.values(), no_shared, best_skipped])) for arguments in changes]
     results = lab.evaluate(wanted)
     loss = lambda model, arguments: [results[model.name, seed, arguments]["loss"] for seed in lab.seeds]
@@ -108,21 +121,21 @@ def redundancy(lab: Lab) -> Page:
                     "not compared", shared_off, best_off),
     ]
     figure, (left, right) = subplots(2)
-    for model in (gshard_wide, deepseekmoe):
+    disabled = (gshard_wide, gshard_wide_renormalized, deepseekmoe)
+    for model in disabled:
         left.plot([n / 16 for n in sixteenths], [statistics.fmean(loss(model, skips[model.name][n])) for n in sixteenths], marker="o",
                   label=model.name)
     left.set_xlabel("ratio of disabled top routed experts")
     left.set_ylabel("held-out loss")
     left.legend(frameon=False)
-    right.plot(ks, [statistics.fmean(loss(deepseekmoe, active[k])) for k in ks], marker="o", color="C1", label="deepseekmoe")
-    right.axhline(statistics.fmean(trained["gshard"]), color="C2", linestyle="--", label="gshard")
-    right.axhline(statistics.fmean(trained[fewer.name]), color="C3", linestyle=":", label="trained with 1 + 3 of 63")
+    right.plot(ks, [statistics.fmean(loss(deepseekmoe, active[k])) for k in ks], marker="o", color="C2", label="deepseekmoe")
+    right.axhline(statistics.fmean(trained["gshard"]), color="C3", linestyle="--", label="gshard")
+    right.axhline(statistics.fmean(trained[fewer.name]), color="C4", linestyle=":", label="trained with 1 + 3 of 63")
     right.set_xlabel("routed experts per token, trained with 7")
     right.legend(frameon=False)
     page.section("Figures 4 and 5", page.figure("deepseekmoe-redundancy.png", "Loss with experts disabled, and with fewer", figure),
                  table(["disabled top experts", *[f"{n}/16" for n in sixteenths]],
-                       [[name, *[Spread.of(loss(model, skips[name][n])) for n in sixteenths]] for name, model in
-                        (("gshard-x1.5", gshard_wide), ("deepseekmoe", deepseekmoe))]),
+                       [[model.name, *[Spread.of(loss(model, skips[model.name][n])) for n in sixteenths]] for model in disabled]),
                  table(["routed experts per token", *[str(k) for k in ks]],
                        [["deepseekmoe", *[Spread.of(loss(deepseekmoe, active[k])) for k in ks]]]),
                  "In the paper, DeepSeekMoE with 4 of its 7 routed experts is about as good as GShard; here its loss differs from GShard's by "
@@ -131,7 +144,7 @@ def redundancy(lab: Lab) -> Page:
     page.section("Without the shared expert", table(["deepseekmoe", "paper: Pile loss", "here: loss"],
                  [["as trained", "1.808", Spread.of(trained["deepseekmoe"])], ["0 shared + 8 routed", "2.414", Spread.of(shared_off)],
                   ["1 shared + 7 routed, the best one skipped", "", Spread.of(best_off)]]))
-    page.results |= {"loss": trained, "skip_top": {m.name: {f"{n}/16": loss(m, skips[m.name][n]) for n in sixteenths} for m in (gshard_wide, deepseekmoe)},
+    page.results |= {"loss": trained, "skip_top": {m.name: {f"{n}/16": loss(m, skips[m.name][n]) for n in sixteenths} for m in disabled},
                      "top_k": {k: loss(deepseekmoe, active[k]) for k in ks}, "no_shared": shared_off}
     page.models = models
     return page

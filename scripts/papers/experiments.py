@@ -25,10 +25,10 @@ class Experiment:
 
 
 all_of_them = {
-    "deepseekmoe-baselines": Experiment("DeepSeekMoE against its baselines", deepseekmoe.baselines, deepseekmoe.baseline_models, 5),
-    "deepseekmoe-ablation": Experiment("A shared expert, finer experts", deepseekmoe.ablation, deepseekmoe.ablation_models, 4),
+    "deepseekmoe-baselines": Experiment("DeepSeekMoE against its baselines", deepseekmoe.baselines, deepseekmoe.baseline_models, 6),
+    "deepseekmoe-ablation": Experiment("A shared expert, finer experts", deepseekmoe.ablation, deepseekmoe.ablation_models, 5),
     "deepseekmoe-redundancy": Experiment("How redundant routed experts are", deepseekmoe.redundancy, deepseekmoe.redundancy_models,
-                                         21),
+                                         26),
     "balance": Experiment("Ways to balance experts", balance.run, balance.models, 3),
     "modse": Experiment("Experts of diverse sizes", modse.run, modse.models, 6),
     "mohd": Experiment("Mixture of hidden dimensions", mohd.run, mohd.models, 9),

@@ -35,8 +35,11 @@ def gap(worse: Model, better: Model) -> str:
     return f"{math.log(perplexity[worse.name] / perplexity[better.name]):+.3f} (perplexity {perplexity[worse.name]} against {perplexity[better.name]})"
 
 
+halves = {"attention": "layers/001/attention", "FFN": "layers/001"}  # routers of layer 1 in the files of `routing domains`
+
+
 def domains(lab: Lab, model: Model, seed: int) -> dict:
-    """Returns the choices of the attention router of layer 1 by domain (`lyceum routing domains`): the shares of the
+    """Returns the choices of the two routers of layer 1 by half and domain (`lyceum routing domains`): the shares of the
     sub-dimensions in the held-out text of each domain, then in the training text of each, and the total-variation distances
     between all of these."""
     names = [f"{name}-{part}" for part in ("valid", "train") for name in lab.corpus.names]
@@ -44,8 +47,7 @@ def domains(lab: Lab, model: Model, seed: int) -> dict:
     file = lab.output(model, seed, "domains.h5", "routing", "domains", "--checkpoint", str(lab.directory(model, seed)), *data,
                       "--batches", "64", "--json", "--h5")
     with h5py.File(file) as log:
-        router = log["layers/001/attention"]
-        return {"share": router["share"][:], "distance": router["total_variation"][:]}
+        return {half: {"share": log[router]["share"][:], "distance": log[router]["total_variation"][:]} for half, router in halves.items()}
 
 
 def run(lab: Lab) -> Page:
@@ -78,27 +80,38 @@ def run(lab: Lab) -> Page:
                  curves(lab, page, [llama, half, three_quarters, double, ablations["sub-dimension scaling"]], "mohd.png"))
     routed = [domains(lab, double, seed) for seed in lab.seeds]
     names = lab.corpus.names
-    figure, (axis,) = subplots()
+    figure, axes = subplots(2)
     chosen = np.arange(3, 8)
-    for i, name in enumerate(names):
-        axis.bar(chosen + (i - len(names) / 2 + 0.5) * 0.16, routed[0]["share"][i, 3:8], width=0.15, label=name)
-    axis.set_xticks(chosen)
-    axis.set_xlabel("sub-dimension; 0 to 2 are used by every token")
-    axis.set_ylabel("share of the choices")
-    axis.legend(frameon=False, fontsize=8)
+    for axis, site in zip(axes, halves):
+        for i, name in enumerate(names):
+            axis.bar(chosen + (i - len(names) / 2 + 0.5) * 0.16, routed[0][site]["share"][i, 3:8], width=0.15, label=name)
+        axis.set_title(site, fontsize=10)
+        axis.set_xticks(chosen)
+        axis.set_xlabel("sub-dimension; 0 to 2 are used by every token")
+    axes[0].set_ylabel("share of the choices")
+    axes[0].legend(frameon=False, fontsize=8)
     pairs = [(i, j) for i in range(len(names)) for j in range(i)]
-    between = [statistics.fmean(float(r["distance"][i, j]) for i, j in pairs) for r in routed]
-    within = [statistics.fmean(float(r["distance"][i, i + len(names)]) for i in range(len(names))) for r in routed]
-    page.claims.append(Claim.above("two domains differ more in their choices than held-out and training text of one", "Figure 11", between, within,
-                                   unit="of total variation"))
-    mean = lambda i, j: f"{statistics.fmean(float(r['distance'][i, j]) for r in routed):.3f}"
-    page.section("Domains (Figure 11)", f"Sub-dimensions that tokens of five domains choose in the attention of layer 1 of {double.name}, seed {lab.seeds[0]}:",
+    tables = []
+    for site in halves:
+        between = [statistics.fmean(float(r[site]["distance"][i, j]) for i, j in pairs) for r in routed]
+        within = [statistics.fmean(float(r[site]["distance"][i, i + len(names)]) for i in range(len(names))) for r in routed]
+        where = "" if site == "attention" else " in FFNs"
+        page.claims.append(Claim.above(f"two domains differ more in their choices{where} than held-out and training text of one", "Figure 11",
+                                       between, within, unit="of total variation"))
+        mean = lambda i, j: f"{statistics.fmean(float(r[site]['distance'][i, j]) for r in routed):.3f}"
+        tables.append(table([site, "its training text", *names[:-1]],
+                            [[names[i], mean(i, i + len(names)), *[mean(i, j) if j < i else "" for j in range(len(names) - 1)]]
+                             for i in range(len(names))]))
+    page.section("Domains (Figure 11)", "Sub-dimensions that tokens of five domains choose in the attention and in the FFN of layer 1 of "
+                 f"{double.name}, seed {lab.seeds[0]}:",
                  page.figure("mohd-domains.png", "Shares of sub-dimensions by domain", figure),
                  "Total-variation distance of two texts, mean over seeds (0: equal, 1: disjoint); the first column, of a domain's held-out "
-                 "and training text, shows how much of it is due to chance:",
-                 table(["", "its training text", *names[:-1]],
-                       [[names[i], mean(i, i + len(names)), *[mean(i, j) if j < i else "" for j in range(len(names) - 1)]] for i in range(len(names))]))
-    page.results |= {"loss": losses, "total_variation": {f"{names[i]}, {names[j]}": [float(r["distance"][i, j]) for r in routed] for i, j in pairs},
-                     "total_variation_of_training_text": {names[i]: [float(r["distance"][i, i + len(names)]) for r in routed] for i in range(len(names))}}
+                 "and training text, shows how much of it is due to chance:", *tables)
+    by_site = lambda values: {site: values(site) for site in halves}
+    page.results |= {"loss": losses,
+                     "total_variation": by_site(lambda site: {f"{names[i]}, {names[j]}": [float(r[site]["distance"][i, j]) for r in routed]
+                                                              for i, j in pairs}),
+                     "total_variation_of_training_text": by_site(lambda site: {names[i]: [float(r[site]["distance"][i, i + len(names)]) for r in routed]
+                                                                               for i in range(len(names))})}
     page.models = models
     return page

@@ -127,7 +127,8 @@ def _repeated(out: Path, name: str) -> list[tuple[str, str, list[Claim]]]:
 
 
 def write_summary(out: Path, names: dict[str, str], lab) -> None:
-    """Writes README.md. names: page -> title. Missing pages are listed as not run."""
+    """Writes README.md. names: page -> title. Missing pages are listed as not run. A page whose models are not those of its script
+    has a note, "made" / "note" in its JSON, which says how they differ."""
     pages = {name: json.loads(file.read_text()) for name in names if (file := out / f"{name}.json").exists()}
     claims = [Claim(**fields) for page in pages.values() for fields in page["claims"]]
     rows, changing, again, changed, other_texts = [], sum(claim.sign_changes() for claim in claims), 0, 0, set()
@@ -136,13 +137,15 @@ def write_summary(out: Path, names: dict[str, str], lab) -> None:
             rows.append([f"{title} (`{name}`)", "", "", "not run", ""])
             continue
         others = _repeated(out, name)
+        note = pages[name]["made"].get("note")
+        page_title = f"[{title}]({name}.md)" + (f" ({note})" if note else "")
         for claim in (Claim(**fields) for fields in pages[name]["claims"]):
             same = [(seeds, other) for seeds, _, of_others in others for other in of_others if claim.same_as(other)]
             other_texts.update(text for _, text, _ in others)
             again += len(same)
             changed += sum(other.verdict != claim.verdict for _, other in same)
             verdict = lambda other: other.verdict if other.verdict == claim.verdict else f"**{other.verdict}**"
-            rows.append([f"[{title}]({name}.md): {claim.text}", claim.paper, claim.ours, f"**{claim.verdict}**{' *' if claim.sign_changes() else ''}",
+            rows.append([f"{page_title}: {claim.text}", claim.paper, claim.ours, f"**{claim.verdict}**{' *' if claim.sign_changes() else ''}",
                          "; ".join(f"{other.ours}: {verdict(other)} (seeds {seeds})" for seeds, other in same)])
     texts = {}
     for name, page in pages.items():

@@ -16,6 +16,7 @@
 #include "autograd/routing.h"
 #include "autograd/row_gate.h"
 #include "autograd/row_penalty.h"
+#include "autograd/sub_dimension_factors.h"
 #include "autograd/sub_dimensions.h"
 #include "autograd/sum.h"
 #include "core/copy.h"
@@ -307,6 +308,26 @@ std::shared_ptr<const SubDimensionChoices> sub_dimension_choices(const Stream& s
 }
 
 void add_piece_cases(std::vector<OpCase>& cases) {
+  cases.push_back({.name = "ScaleSubDimensions",
+                   .inputs = {{3, 12}, {3, 4}},
+                   .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+                     return {tape.apply(ScaleSubDimensions{}, x[0], x[1])};
+                   }});
+  const auto unchosen = [](const Stream& stream) {
+    return std::make_shared<const SubDimensionChoices>(stream, 4, 3, 3);
+  };
+  cases.push_back({.name = "ReadSubDimensionsAllAlwaysOn",
+                   .inputs = {{3, 12}},
+                   .add_parameters = [](ParameterUnit& unit) { add_matrix(unit, 5, 12); },
+                   .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+                     return {tape.apply(ReadSubDimensions{unchosen(tape.stream()), parameter(unit, 0)}, x[0])};
+                   }});
+  cases.push_back({.name = "WriteSubDimensionsAllAlwaysOn",
+                   .inputs = {{3, 5}, {3, 4}},
+                   .add_parameters = [](ParameterUnit& unit) { add_matrix(unit, 12, 5); },
+                   .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+                     return {tape.apply(WriteSubDimensions{unchosen(tape.stream()), parameter(unit, 0)}, x[0], x[1])};
+                   }});
   for (const std::int64_t always_on : {0, 1}) {
     const std::string some = always_on ? "SomeAlwaysOn" : "";
     cases.push_back(

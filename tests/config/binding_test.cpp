@@ -365,8 +365,8 @@ Config unusual() {
            1.25,
            17,
            true};
-  c.attention_experts = {6, 4, Gates::raw};
-  c.sub_dimensions = {4, 5, 3, 2, SubDimensionScaling::printed, SubDimensionGates::ones, 6};
+  c.attention_experts = {6, 4, {6, 5, 4}, Gates::raw};
+  c.sub_dimensions = {4, 5, 3, 2, SubDimensionScaling::printed, SubDimensionGates::ones, true, 6};
   c.mtp = {2, 0.25};
   c.balance = {1e-30, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 0.03, 2e-3};
   c.optim = {UpdateRuleName::muon,
@@ -375,6 +375,7 @@ Config unusual() {
              LearningRateSchedule::cosine,
              900,
              17,
+             2e-7,
              90,
              0,
              0.999,
@@ -393,7 +394,8 @@ Config unusual() {
              2.5,
              {"e/*"},
              0.25,
-             3};
+             3,
+             2};
   c.parallel = {2,
                 3,
                 4,

@@ -24,6 +24,8 @@ TEST(ConfigProblems, impossible_training_is_reported) {
   expect_each_reported({
       {[](Config& c) { c.run.steps = 0; }, {"run.steps = 0: must be >= 1"}},
       {[](Config& c) { c.optim.min_lr = 1; }, {"optim.min_lr = 1 is above optim.lr = 0.001"}},
+      {[](Config& c) { c.optim.warmup_steps = 9, c.optim.warmup_from = 1; },
+       {"optim.warmup_from = 1 is above optim.lr = 0.001"}},
       {[](Config& c) { c.optim.min_lr = -1; }, {"optim.min_lr = -1: must be in [0, 1e+30]"}},
       {[](Config& c) { c.optim.beta1 = 1; }, {"optim.beta1 = 1: must be in [0, 1)"}},
       {[](Config& c) { c.optim.beta2 = -0.5; }, {"optim.beta2 = -0.5: must be in [0, 1)"}},

@@ -61,10 +61,10 @@ TEST(Changes, PlacementMattersWhereGroupsOfDevicesDo) {
 }
 
 TEST(RoleOf, TellsWhatAnotherValueMakesOfARun) {
-  for (const char* key :
-       {"run.seed", "data.train", "data.order", "data.samples", "data.document_mask", "data.valid_fraction",
-        "batch.seq_len", "model.layers", "moe.top_k", "moe.capacity_factor", "attention_experts.count",
-        "sub_dimensions.ffn", "balance.expert", "optim.train_only", "optim.router_penalty"}) {
+  for (const char* key : {"run.seed", "data.train", "data.order", "data.samples", "data.document_mask",
+                          "data.valid_fraction", "batch.seq_len", "model.layers", "moe.top_k", "moe.capacity_factor",
+                          "attention_experts.count", "sub_dimensions.ffn", "balance.expert", "optim.train_only",
+                          "optim.router_penalty", "optim.router_penalty_from_attention"}) {
     EXPECT_EQ(role_of(key), KeyRole::identity) << key;
   }
   for (const char* key :

@@ -182,6 +182,7 @@ TEST(TrainingStages, StartSchedules) {
   config.optim.schedule_steps = 70;
   config.optim.warmup_steps = 5;
   config.optim.decay_steps = 7;
+  config.optim.warmup_from = 0.5;
   EXPECT_THAT(as_list(schedule_of_stage(config, 2)), ElementsAre(0, 70, 90));
   EXPECT_THAT(as_list(schedule_of_stage(config, 4)), ElementsAre(90, 10, 100));
   EXPECT_EQ(schedule_key(config, 1, "optim.schedule_steps"), "optim.schedule_steps");
@@ -190,6 +191,8 @@ TEST(TrainingStages, StartSchedules) {
   EXPECT_EQ(config_of_stage(config, 3).optim.warmup_steps, 5);
   EXPECT_EQ(config_of_stage(config, 4).optim.warmup_steps, 0);
   EXPECT_EQ(config_of_stage(config, 4).optim.decay_steps, 0);
+  EXPECT_EQ(config_of_stage(config, 3).optim.warmup_from, 0.5);
+  EXPECT_EQ(config_of_stage(config, 4).optim.warmup_from, 0);
   config.training_stages[2].values["optim.warmup_steps"] = "3";
   EXPECT_EQ(config_of_stage(config, 4).optim.warmup_steps, 3);
 }

@@ -172,6 +172,11 @@ says err "starts.jsonl: line 1 is damaged, since it does not describe a start of
 
 expect 0 "$python" "$source/scripts/analysis/routing.py" "$work/run/routing.h5" --out "$work/routing.png"
 [[ $(head -c 8 "$work/routing.png" | od -An -tx1) == " 89 50 4e 47 0d 0a 1a 0a" ]] || fail "no PNG was drawn"
+expert_load=("$python" "$source/scripts/analysis/expert_load.py" "--lyceum=$lyceum" --out "$work/load.png" --exponents=0,1 "--config=$config")
+expect 0 "${expert_load[@]}" --ranks=2 --parallel.expert=2
+[[ -s $work/load.png ]] || fail "no picture of loads"
+expect 3 "${expert_load[@]}" --parallel.expert=1
+says err '^expert_load.py: .*set parallel.expert above 1'
 
 # --- evaluations of a checkpoint: losses and experts of every token, on one rank and on four
 log_tokens() { expect 0 "$lyceum" eval "--checkpoint=$work/run/checkpoints$2" "--batches=$3" "--token-log=$work/$1.h5"; }

@@ -100,12 +100,30 @@ expect 0 "$lyceum" plan --config "$work/grown/config.ini" --ranks=2 --parallel.e
 expect 0 "$lyceum" generate --checkpoint "$work/grown" --prompt "the " --tokens 4
 expect 0 ranks 2 eval --checkpoint "$work/grown" --parallel.expert=2 --batches=1 --token-log "$work/tokens.h5"
 
+# Attention experts: pruned and inserted like those of FFNs; afterwards layers have different numbers of them.
+expect 0 ranks 2 "${tiny[@]}" "--run.dir=$work/heads" --model.attention=moa --attention_experts.count=16 --attention_experts.top_k=2 \
+  --attention_experts.gates=ones --model.init_std=0.1 --run.steps=6 --balance.expert=0
+loss "$work/heads" --batch.global=1 --routing "$work/heads.h5" >"$work/before"
+convert prune heads fewer --site=attention --routing "$work/heads.h5" --threshold=1e-6
+grep -q "^layer 0 attention: [1-9][0-9]* of 16 experts removed: " "$work/printed" || fail "no attention expert is removed"
+equal "loss without idle attention experts" "$(loss "$work/fewer" --batch.global=1)" "$(cat "$work/before")"
+convert prune heads heads-counted --site=attention --data "$work/data/valid" --batches=1 --batch.global=1 --threshold=1e-6
+equal "loss after pruning attention" "$(sed -n 's/^after *\([0-9.]*\) nats.*/\1/p' "$work/printed")" \
+  "$(printf %.6f "$(cat "$work/before")")"
+convert insert heads grown-heads --site=attention --experts=4
+grep -q '^To keep the new rows .*: optim.router_penalty = 0.25, optim.router_penalty_from = 16, optim.router_penalty_from_attention = 16$' \
+  "$work/printed" || fail "insert does not print the penalty of both halves"
+trains grown-heads --optim.router_penalty=0.25 --optim.router_penalty_from=16 --optim.router_penalty_from_attention=16
+convert insert fewer more --site=attention --experts=3 --layers=1
+expect 0 "$lyceum" plan --config "$work/more/config.ini" --ranks=2 --parallel.tensor=2
+trains more --parallel.tensor=2 --parallel.zero=1
+
 # With the line that insert prints, only new tensors and rows are trained; all others keep their bits.
 convert insert sparse larger --experts=2
 only=$(sed -n 's/^To train only the new tensors and rows: optim.train_only = //p' "$work/printed")
 [[ $only == *"experts/17/"* ]] || fail "insert suggests '$only'"
 expect 0 ranks 2 train --config "$work/larger/config.ini" --run.steps=2 --parallel.expert=2 "--optim.train_only=$only" \
-  --optim.router_penalty=0.25 --optim.router_penalty_from=16
+  $(sed -n 's/^To keep the new rows of routers small, also: //p' "$work/printed" | sed 's/, / /g; s/ = /=/g; s/optim/--optim/g')
 says out "^trained "
 expect 1 "$lyceum" checkpoint diff "$work/larger/checkpoints/step-0000000"{0,2}
 equal "tensors that moved" "$(sed -n 's/^\(model[^ ]*\).*/\1/p' "$work/out" | grep -cv 'experts/1[67]/\|mlp/gate/weight')" 0
@@ -136,6 +154,8 @@ refused 2 "data: modulize needs it with --by = coactivation" modulize "$work/den
 refused 2 "a divisor of its width 96" modulize "$work/dense" --experts=7
 refused 2 "moe.experts cannot be set: modulize determines it" modulize "$work/dense" --experts=6 --moe.experts=3
 refused 2 "give either --routing" prune "$work/sparse" --threshold=0.5
+refused 2 "site = head: must be ffn or attention" insert "$work/sparse" --experts=1 --site=head
+refused 2 "no routed experts in its attention" insert "$work/sparse" --experts=1 --site=attention
 refused 2 "batches needs --data" prune "$work/sparse" "${prune[@]}" 0.5 --batches=3
 refused 2 "did you mean|unrecognised" modulize "$work/dense" --expertz=7
 refused 3 "has no layer 1|has [0-9]+ experts in layer" prune "$work/pruned" "${prune[@]}" 0.1

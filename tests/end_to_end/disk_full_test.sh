@@ -56,7 +56,8 @@ diff <(steps "$work/calm/metrics.jsonl") <(steps "$work/full/metrics.jsonl") >"$
 blocked=$work/blocked
 mkdir -p "$blocked/.routing.h5.next/in-the-way"
 expect 0 "${one[@]}" "--run.dir=$blocked"
-equal "warnings of routing" "$(warnings routing.h5)" 1
+equal "warnings of routing" "$(warnings routing.h5)" 2
+says out "^warning: .*routing.h5: lacks [0-9]+ records, which could not be written: remove the cause"
 [[ ! -e $blocked/routing.h5 ]] || fail "routing.h5 was written on a full disk"
 rm -r "$blocked/.routing.h5.next"
 sed -i 10,12d "$blocked/metrics.jsonl"

@@ -9,6 +9,25 @@ constant=("${tiny[@]}" --optim.schedule=constant --balance.expert=0)
 moving=("${constant[@]}" --parallel.expert=2 --parallel.replace_every=2 --parallel.replace_gain=0)
 expect 0 ranks 2 "${moving[@]}" "--run.dir=$work/whole"
 says out "$moved"
+[[ $(metric "$work/whole/metrics.jsonl" 3 rank_imbalance) =~ ^1\. ]] || fail "no imbalance of ranks in metrics.jsonl"
+says out '^ +3/12 .* ranks 1\.[0-9]{2}'
+# routing.h5 has the moves that the console reports.
+moves=$(sed -nE 's/^step +[0-9]+: ([0-9]+) experts? of .*/\1/p' "$work/out" | awk '{ sum += $1 } END { print sum }')
+expect 0 "$lyceum" routing dump "$work/whole" --moves
+says out '^step,layer,expert,from,to$'
+equal "moves in routing.h5" "$(($(wc -l <"$work/out") - 1))" "$moves"
+expect 0 "$lyceum" routing report "$work/whole" --html "$work/whole.html"
+grep -q 'Imbalance of expert ranks' "$work/whole.html" || fail "no chart of the imbalance of ranks"
+grep -q 'Moves of experts between ranks' "$work/whole.html" || fail "no number of moves on the page"
+expect 2 "$lyceum" routing report "$work/whole" --moves
+says err 'moves and --select-layers apply only to lyceum routing dump'
+
+# The plan takes the load of the run.
+expect 0 "$lyceum" plan "${moving[@]:1}" --load "$work/whole" --cluster "$source/configs/clusters/cpu-2-cores.ini"
+says out '^load of experts: .*routing.h5, [0-9]+ records? up to step 12'
+says out '^contiguous, moved .* as planned above'
+expect 3 "$lyceum" plan "${moving[@]:1}" --moe.experts=6 --load "$work/whole/routing.h5"
+says err 'has [0-9]+ experts, this model has 6: use a log of this model'
 expect 0 "$lyceum" checkpoint show "$work/whole/checkpoints"
 says out '^placement  contiguous with moves, by the measured load: the busiest of 2 expert ranks'
 

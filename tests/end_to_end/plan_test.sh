@@ -26,6 +26,20 @@ for key in '"total": 16' '"flops_per_sequence"' '"memory_bytes_per_rank"' '"comm
   says out "$key"
 done
 
+# The load of the experts.
+moe=(plan --config "$papers/deepseekmoe-16b.ini" --ranks=8 --parallel.expert=8 --parallel.zero=1)
+expect 0 "$lyceum" "${moe[@]}" --load zipf:0.8
+says out "^load of experts: Zipf, exponent 0.8"
+says out "^contiguous +1\.[0-9]{3} .* as planned above"
+expect 0 "$lyceum" "${moe[@]}" --load zipf:0.8 --json --cluster "$clusters/h100-8x.ini"
+for key in '"busiest_over_mean"' '"step_seconds"' '"planned": true'; do says out "$key"; done
+expect 2 "$lyceum" "${moe[@]}" --load zipf:x
+says err "^lyceum plan: --load zipf:x: the exponent after zipf: must be a number from 0 to 8"
+expect 3 "$lyceum" "${moe[@]}" --load "$work/absent.h5"
+says err "absent.h5: no such file"
+expect 2 "$lyceum" plan --config "$papers/deepseekmoe-16b.ini" --load zipf:1
+says err "set parallel.expert above 1, or search with --world N"
+
 expect 0 "$lyceum" plan --config "$source/configs/quickstart.ini" --ranks=2 --cluster "$clusters/cpu-2-cores.ini" --measure
 says out "^step on 2 cores, one rank per core, products as measured here"
 says out "^step +[0-9.]+ +100.0 %"

@@ -151,6 +151,20 @@ const Variant variants[] = {
        c.balance = {.z_loss = 0.01, .sub_dimension = 0.05};
        c.optim.router_penalty = 0.01;
      }},
+    {"SubDimensionsOfInputsToo",
+     [](Config& c) {
+       c.moe = {};
+       c.sub_dimensions = {.attention = 8, .ffn = 4, .active = 3, .shared = 1, .input_gates = true};
+       c.balance = {.sub_dimension = 0.05};
+       c.model.init_std = 0.05;  // with larger weights, factors of inputs up to 8 make rounding grow from step to step
+       c.model.recompute = Recompute::selective;
+     }},
+    {"SharedSubDimensions",
+     [](Config& c) {
+       c.moe = {};
+       c.sub_dimensions = {.attention = 8, .ffn = 4, .active = 3, .shared = 3};
+       c.balance = {};
+     }},
     {"Gelu", [](Config& c) { c.model.ffn = Activation::gelu; }},
     {"Biases",
      [](Config& c) {

@@ -67,6 +67,11 @@ const std::vector<PaperModel>& models() {
       // The table's 12.2B activated contradict its own FLOPs, which need 13.6B.
       {"deepseekmoe-142b-half", "Table 6", all, billions(142.3), billions(13.6), none, none, trillions(374.6)},
       {"gshard-137b", "Table 6", all, billions(136.5), billions(21.6), none, none, trillions(572.7)},
+      // The dense models that DeepSeekMoE compares with.
+      {"deepseek-7b", "Table 3", all, billions(6.9), billions(6.9), none, none, trillions(183.5)},
+      {"llama2-7b", "Table 4", all, billions(6.7), billions(6.7), none, none, trillions(187.9)},
+      // The table's FLOPs are tested by DeepSeek67BHasTheFlopsOfMultiHeadAttention.
+      {"deepseek-67b", "Table 6", all, billions(67.4), billions(67.4), none, none, none},
       // MoHD: total, activated.
       {"llama2-355m", "Table 1", matrices, millions(355), millions(289), none, none, none},
       {"llama2-495m", "Table 1", matrices, millions(495), millions(396), none, none, none},
@@ -124,6 +129,18 @@ TEST(PaperModels, HaveTheSizesOfTheirTables) {
   }
 }
 
+/// DeepSeekMoE, Table 6: the 2057.5T FLOPs of DeepSeek 67B are those of a model with as many heads of keys and values
+/// as of queries. Its 67.4B parameters need 8 of 64, which is 13 % fewer FLOPs.
+TEST(PaperModels, DeepSeek67BHasTheFlopsOfMultiHeadAttention) {
+  Config config = paper("deepseek-67b");
+  const double grouped = count_model(resolved(config, 1)).flops_per_sequence;
+  config.model.kv_heads = config.model.heads;
+  const ModelCounts multi_head = count_model(resolved(config, 1));
+  expect_figure(multi_head.flops_per_sequence, trillions(2057.5), "deepseek-67b, Table 6, FLOPs");
+  expect_figure(grouped / multi_head.flops_per_sequence, Figure{0.87, 0.005}, "deepseek-67b, share of FLOPs");
+  EXPECT_FALSE(std::abs(number(multi_head.parameters) - 67.4 * billion) <= billions(67.4).slack);
+}
+
 /// MoDSE, section 3.2: a pair of experts keeps the sum of the widths, so the model has as many parameters as its
 /// baseline.
 TEST(PaperModels, DiverseExpertsHaveTheParametersOfEqualOnes) {
@@ -163,10 +180,13 @@ TEST(PaperModels, RouteAsTheirPapersSay) {
   using enum RouterKind;
   using enum BalanceScope;
   const std::map<std::string, Routing> papers{
-      {"hash-2b", {hash, Gates::ones, 1, sequence}},               // nothing to balance [Roller et al. 2021]
-      {"switch-2b", {softmax, Gates::raw, 1, batch}},              // [Fedus et al. 2022, 2.2]
-      {"gshard-2b", {softmax, Gates::renormalized, 2, sequence}},  // [Lepikhin et al. 2021]
-      {"deepseekmoe-2b", {softmax, Gates::raw, 7, sequence}},      // [DeepSeekMoE eq. 9–14]
+      {"hash-2b", {hash, Gates::ones, 1, sequence}},      // nothing to balance [Roller et al. 2021]
+      {"switch-2b", {softmax, Gates::raw, 1, batch}},     // [Fedus et al. 2022, 2.2]
+      {"gshard-2b", {softmax, Gates::raw, 2, sequence}},  // [DeepSeekMoE eq. 3–5]
+      {"gshard-x1.2", {softmax, Gates::raw, 2, sequence}},
+      {"gshard-x1.5", {softmax, Gates::raw, 2, sequence}},
+      {"gshard-137b", {softmax, Gates::raw, 2, sequence}},
+      {"deepseekmoe-2b", {softmax, Gates::raw, 7, sequence}},  // [DeepSeekMoE eq. 9–14]
       {"moe-300mx8", {noisy, Gates::renormalized, 2, batch}},  // gate of Shazeer et al. 2017, balance loss of Switch
       {"modse-300mx8", {noisy, Gates::renormalized, 2, batch}},
       {"moe-700mx8", {noisy, Gates::renormalized, 2, batch}},

@@ -211,6 +211,25 @@ TEST(MeshPlan, CountsExpertsThatDoNotDivide) {
   EXPECT_NEAR(plan_mesh(resolved(config, 8), 8, cluster).time->compute, steps * whole / cluster.flops, 3e-3);
 }
 
+/// A part of the model is rehearsed for each number of attention experts of a layer.
+TEST(MeshPlan, CountsTheAttentionExpertsOfEachLayer) {
+  Config config = small();
+  config.moe = {};
+  config.model.layers = 2;
+  config.model.first_dense_layers = 0;
+  config.model.attention = AttentionKind::experts;
+  const auto states = [&](std::int64_t first, std::int64_t second) {
+    Config own = config;
+    own.attention_experts = {.count = 40, .top_k = 2, .count_of_layers = {first, second}, .gates = {}};
+    const RankMemory memory = plan_rank(plan_input(resolved(own, 1), 1), 0).memory;
+    return memory.weights + memory.optimizer;
+  };
+  const double few = states(4, 4), many = states(40, 40);
+  EXPECT_GT(many, 2 * few);
+  EXPECT_NEAR(states(40, 4), (few + many) / 2, 1e-3 * many);
+  EXPECT_NEAR(states(4, 40), (few + many) / 2, 1e-3 * many);
+}
+
 /// If transfers are short, `shared` hides two of the four exchanges of a layer, and `batches` all but those of the
 /// first forward and the last backward pass. If they are long, they are shortened by the time of what runs beside them.
 TEST(MeshPlan, HidesTransfersBehindComputation) {

@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <initializer_list>
 #include <iterator>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "config/check.h"
+#include "convert/transforms/insertion_notes.h"
 #include "convert/transforms/unit_groups.h"
 #include "core/error.h"
 #include "io/routing/merge.h"
@@ -42,7 +43,7 @@ struct Task {
   MoeConfig& moe() const { return wanted.config.moe; }
   bool given(const char* key) const { return wanted.origin.contains(key); }
   /// Throws a usage Error if the user has set one of these keys, which the transform determines.
-  void require_free(std::initializer_list<const char*> keys) const {
+  void require_free(std::span<const char* const> keys) const {
     for (const char* key : keys)
       require_usage(!given(key), "{} cannot be set: {} determines it", key, request.transform);
   }
@@ -107,7 +108,7 @@ SpecialPartsOf merged(const Task& task) {
 SpecialPartsOf upcycled(const Task& task) {
   const std::int64_t slices = task.request.slices, width = task.own.model.ffn_hidden;
   require_dense(task);
-  task.require_free({"moe.expert_hidden"});
+  task.require_free(std::array{"moe.expert_hidden"});
   MoeConfig& moe = task.moe();
   const std::int64_t copies = moe.experts;
   require_usage(copies > 0, "set the number of copies of each FFN: --moe.experts");
@@ -133,44 +134,6 @@ SpecialPartsOf upcycled(const Task& task) {
   };
 }
 
-/// Returns a note for the user: the optim.train_only that trains only the inserted experts and their routers' rows.
-std::string insertion_text(const Config& config, const ExpertOrigins& origins) {
-  std::map<std::int64_t, std::vector<std::size_t>> layers;  // layers by their number of old experts
-  std::size_t routing = 0;
-  std::int64_t count = 0, old_of_modules = -1;
-  for (const auto& [layer, experts] : origins) {
-    const std::int64_t fresh = std::ranges::count(experts, new_expert), old = std::ssize(experts) - fresh;
-    if (layer >= config.model.layers) {
-      if (fresh > 0) old_of_modules = old;
-      continue;
-    }
-    ++routing;
-    if (fresh == 0) continue;
-    count = fresh;
-    layers[old].push_back(static_cast<std::size_t>(layer));
-  }
-  std::vector<std::string> patterns;
-  const auto add = [&](const std::string& block, std::int64_t some_layer, std::int64_t first) {
-    const std::string prefix = half_prefix(block, Site::ffn) + "/";
-    for (std::int64_t e = first; e < first + count; ++e) patterns.push_back(prefix + expert_tensor_name(e, "*"));
-    const Mixture mixture = routed_experts(config, some_layer).value();
-    for (const SublayerTensor& tensor : router_tensors(config, mixture)) {
-      if (tensor.trained && tensor.rows_are_choices) {
-        patterns.push_back(fmt::format("{}{}[{}:]", prefix, tensor.name, first));
-      }
-    }
-  };
-  for (const auto& [first, numbers] : layers) {
-    const bool all = numbers.size() == routing;
-    if (all) add(any_block_prefix, static_cast<std::int64_t>(numbers.front()), first);
-    for (const std::size_t layer : all ? std::vector<std::size_t>{} : numbers) {
-      add(block_prefix(static_cast<std::int64_t>(layer)), static_cast<std::int64_t>(layer), first);
-    }
-  }
-  if (old_of_modules >= 0) add(any_module_prefix, config.model.layers, old_of_modules);
-  return fmt::format("To train only the new tensors and rows: optim.train_only = {}", fmt::join(patterns, ","));
-}
-
 SpecialPartsOf inserted(const Task& task) {
   const ConversionRequest& request = task.request;
   constexpr std::int64_t most = 65536;  // the limit of moe.experts
@@ -179,26 +142,29 @@ SpecialPartsOf inserted(const Task& task) {
   require_usage(!request.layers || request.layers->end() <= task.own.model.layers,
                 "--layers names layer {}: the model has {}, counted from 0",
                 request.layers ? request.layers->end() - 1 : 0, count_text(task.own.model.layers, "layer"));
-  task.require_free({"moe.experts", "moe.experts_of_layers"});
+  const Site site = request.site;
+  task.require_free(keys_of_experts(site));
+  const std::vector<std::int64_t> all =
+      site == Site::ffn ? sparse_layers(task.own) : numbers_from(0, task.own.model.layers);
   const std::vector<std::int64_t> layers =
-      request.layers ? numbers_from(request.layers->first, request.layers->count) : sparse_layers(task.own);
-  const ExpertOrigins origins = origins_with_insertions(task.own, request.experts, layers);
-  set_experts(task.wanted.config, origins);
+      request.layers ? numbers_from(request.layers->first, request.layers->count) : all;
+  const ExpertOrigins origins = origins_with_insertions(task.own, site, request.experts, layers);
+  set_experts(task.wanted.config, site, origins);
   if (task.wanted.config.optim.train_only.empty()) {
-    task.notes.push_back(insertion_text(task.wanted.config, origins));
+    std::ranges::move(insertion_notes(task.wanted.config, site, origins), std::back_inserter(task.notes));
   }
-  return [=](const Config& resolved) { return rearranged_experts(resolved, origins); };
+  return [=](const Config& resolved) { return rearranged_experts(resolved, site, origins); };
 }
 
-/// Returns a note for the user: "layer 3: 2 of 8 experts removed: 1, 6".
-std::string pruned_text(std::int64_t layer, const std::vector<std::int64_t>& tokens,
+/// Returns a note for the user: "layer 3: 2 of 8 experts removed: 1, 6", or "layer 3 attention: …".
+std::string pruned_text(const MixtureId& id, const std::vector<std::int64_t>& tokens,
                         const std::vector<std::int64_t>& kept) {
   std::vector<std::size_t> gone;
   for (std::size_t e = 0; e < tokens.size(); ++e) {
     if (!std::ranges::binary_search(kept, static_cast<std::int64_t>(e))) gone.push_back(e);
   }
   std::string text =
-      fmt::format("layer {}: {} of {} removed", layer, gone.size(), count_text(std::ssize(tokens), "expert"));
+      fmt::format("layer {}: {} of {} removed", label_of(id), gone.size(), count_text(std::ssize(tokens), "expert"));
   if (!gone.empty()) text += ": " + ranges_text(gone);
   return text;
 }
@@ -207,7 +173,8 @@ ExpertTokens logged_tokens(const Task& task) {
   const std::filesystem::path& routing = task.request.routing;
   const std::filesystem::path file = std::filesystem::is_directory(routing) ? routing / "routing.h5" : routing;
   const RoutingReader log(file);
-  return tokens_of_experts(task.own, task.blocks, merged_records(log, {0, log.steps().size()}), file.string());
+  return tokens_of_experts(task.own, task.request.site, task.blocks, merged_records(log, {0, log.steps().size()}),
+                           file.string());
 }
 
 SpecialPartsOf pruned(const Task& task) {
@@ -218,22 +185,27 @@ SpecialPartsOf pruned(const Task& task) {
                 "--threshold = {}: must be above 0 and at most 1; experts are kept if they have at least this share of "
                 "the most used expert's tokens",
                 request.threshold);
-  task.require_free({"moe.experts", "moe.experts_of_layers"});
+  const Site site = request.site;
+  task.require_free(keys_of_experts(site));
   require_no_modules(task);
-  require_changeable(task.own);
+  require_changeable(task.own, site);
   const ExpertTokens tokens = request.count ? request.count() : logged_tokens(task);
-  const ExpertOrigins origins = origins_after_pruning(
-      task.own, tokens, {.threshold = request.threshold, .over_model = request.over_model, .keep = task.moe().top_k});
-  for (const auto& [layer, kept] : origins) task.notes.push_back(pruned_text(layer, tokens.at(layer), kept));
-  set_experts(task.wanted.config, origins);
-  return [=](const Config& resolved) { return rearranged_experts(resolved, origins); };
+  const Config& wanted = task.wanted.config;
+  const ExpertOrigins origins =
+      origins_after_pruning(task.own, site, tokens,
+                            {.threshold = request.threshold,
+                             .over_model = request.over_model,
+                             .keep = site == Site::ffn ? wanted.moe.top_k : wanted.attention_experts.top_k});
+  for (const auto& [layer, kept] : origins) task.notes.push_back(pruned_text({layer, site}, tokens.at(layer), kept));
+  set_experts(task.wanted.config, site, origins);
+  return [=](const Config& resolved) { return rearranged_experts(resolved, site, origins); };
 }
 
 SpecialPartsOf modulized(const Task& task) {
   const std::int64_t experts = task.request.experts, width = task.own.model.ffn_hidden;
   require_dense(task);
   require_no_modules(task);
-  task.require_free({"moe.experts", "moe.expert_hidden"});
+  task.require_free(std::array{"moe.experts", "moe.expert_hidden"});
   require_usage(experts > 0 && width % experts == 0,
                 "--experts = {}: give the number of experts to split each FFN into, a divisor of its width {}", experts,
                 width);

@@ -18,7 +18,8 @@ namespace lyceum {
 struct ConversionRequest {
   std::string transform = {};          // one of transforms()
   std::int64_t experts = 0;            // insert: new experts per layer; modulize: experts per FFN
-  std::optional<Range> layers = {};    // insert: layers that get experts; by default all with routed experts
+  Site site = Site::ffn;               // insert, prune: the half of the blocks whose experts are changed
+  std::optional<Range> layers = {};    // insert: layers that get experts; by default all that have some
   std::int64_t slices = 1;             // upcycle: slices per copy of an FFN
   std::filesystem::path routing = {};  // prune: a routing log or a run's folder; empty if `count` is set
   /// prune: returns the tokens of each expert if there is no log; set if and only if `routing` is empty. convert()
@@ -35,8 +36,8 @@ struct ConversionRequest {
 /// - reset: copies the weights unchanged;
 /// - merge: the same for a checkpoint with adapters, which its reader has merged into the weights;
 /// - upcycle: makes experts of copies of dense FFNs;
-/// - insert: adds experts with initial values;
-/// - prune: removes rarely used experts;
+/// - insert: adds experts with initial values, to FFNs or to attention;
+/// - prune: removes rarely used experts of FFNs or of attention;
 /// - modulize: divides dense FFNs into experts.
 std::span<const char* const> transforms();
 

@@ -13,11 +13,11 @@ namespace lyceum {
 
 namespace {
 
-/// Builds the names of the tensors of a layer's FFN.
-class FfnNames {
+/// Builds the names of the tensors of a half of a block.
+class HalfNames {
  public:
-  FfnNames(const ModelConfig& model, std::int64_t layer)
-      : prefix_(half_prefix(block_prefix(model, layer), Site::ffn) + "/") {}
+  HalfNames(const ModelConfig& model, const MixtureId& id)
+      : prefix_(half_prefix(block_prefix(model, id.layer), id.site) + "/") {}
   std::string of(const SublayerTensor& tensor) const { return prefix_ + tensor.name; }
   std::string of_expert(std::int64_t expert, const SublayerTensor& tensor) const {
     return prefix_ + expert_tensor_name(expert, tensor.name);
@@ -41,20 +41,24 @@ std::vector<RowSource> rows_by_origin(const std::string& tensor, const std::vect
   return parts;
 }
 
-/// Returns the routed experts of every layer that has some. Throws a usage Error if their number cannot be changed.
-std::map<std::int64_t, Mixture> changeable_experts(const Config& source) {
+/// Returns the routed experts of every layer that has some at this site. Throws a usage Error if their number cannot be
+/// changed.
+std::map<std::int64_t, Mixture> changeable_experts(const Config& source, Site site) {
   require_usage(source.moe.router != RouterKind::hash,
                 "moe.router = hash: with another number of experts every token would go to a different one");
-  require_usage(source.moe.expert_sizes.empty(),
-                "moe.expert_sizes: experts of different widths can be neither inserted nor pruned");
-  require_usage(source.moe.zero_experts == 0 && source.moe.copy_experts == 0,
-                "moe.zero_experts and moe.copy_experts: no experts can be inserted or pruned next to experts without "
-                "weights");
+  if (site == Site::ffn) {
+    require_usage(source.moe.expert_sizes.empty(),
+                  "moe.expert_sizes: experts of different widths can be neither inserted nor pruned");
+    require_usage(source.moe.zero_experts == 0 && source.moe.copy_experts == 0,
+                  "moe.zero_experts and moe.copy_experts: no experts can be inserted or pruned next to experts without "
+                  "weights");
+  }
   std::map<std::int64_t, Mixture> layers;
   for (std::int64_t layer = 0; layer < all_blocks(source); ++layer) {
-    if (std::optional<Mixture> experts = routed_experts(source, layer)) layers.emplace(layer, std::move(*experts));
+    if (std::optional<Mixture> experts = experts_at(source, {layer, site})) layers.emplace(layer, std::move(*experts));
   }
-  require_usage(!layers.empty(), "the model has no routed experts (moe.experts = 0)");
+  require_usage(!layers.empty(), "the model has no routed experts {}",
+                site == Site::ffn ? "(moe.experts = 0)" : "in its attention (model.attention is not moa)");
   return layers;
 }
 
@@ -67,11 +71,15 @@ std::vector<std::int64_t> over_choices(const std::vector<std::int64_t>& counts, 
 
 }  // namespace
 
-void require_changeable(const Config& source) { changeable_experts(source); }
+std::optional<Mixture> experts_at(const Config& config, const MixtureId& id) {
+  return id.site == Site::ffn ? routed_experts(config, id.layer) : attention_experts(config, id.layer);
+}
 
-ExpertOrigins origins_with_insertions(const Config& source, std::int64_t count,
+void require_changeable(const Config& source, Site site) { changeable_experts(source, site); }
+
+ExpertOrigins origins_with_insertions(const Config& source, Site site, std::int64_t count,
                                       const std::vector<std::int64_t>& layers) {
-  const std::map<std::int64_t, Mixture> routed = changeable_experts(source);
+  const std::map<std::int64_t, Mixture> routed = changeable_experts(source, site);
   ExpertOrigins origins;
   for (const auto& [layer, experts] : routed) origins[layer] = numbers_from(0, experts.choices());
   for (const std::int64_t layer : layers) {
@@ -86,11 +94,12 @@ ExpertOrigins origins_with_insertions(const Config& source, std::int64_t count,
   return origins;
 }
 
-ExpertOrigins origins_after_pruning(const Config& source, const ExpertTokens& tokens, const PruneRule& rule) {
+ExpertOrigins origins_after_pruning(const Config& source, Site site, const ExpertTokens& tokens,
+                                    const PruneRule& rule) {
   std::int64_t most_of_model = 0;
   for (const auto& [layer, counts] : tokens) most_of_model = std::max(most_of_model, std::ranges::max(counts));
   ExpertOrigins origins;
-  for (const auto& [layer, experts] : changeable_experts(source)) {
+  for (const auto& [layer, experts] : changeable_experts(source, site)) {
     const std::vector<std::int64_t>& counts = tokens.at(layer);
     const auto most = static_cast<double>(rule.over_model ? most_of_model : std::ranges::max(counts));
     std::vector<std::int64_t> order = numbers_from(0, experts.choices());  // the most used expert first
@@ -105,50 +114,59 @@ ExpertOrigins origins_after_pruning(const Config& source, const ExpertTokens& to
   return origins;
 }
 
-ExpertTokens tokens_of_experts(const std::vector<RoutingSums>& routing) {
+ExpertTokens tokens_of_experts(const std::vector<RoutingSums>& routing, Site site) {
   ExpertTokens tokens;
   for (const RoutingSums& sums : routing) {
-    if (sums.id.site == Site::ffn) tokens[sums.id.layer] = over_choices(sums.counts, sums.experts);
+    if (sums.id.site == site) tokens[sums.id.layer] = over_choices(sums.counts, sums.experts);
   }
   return tokens;
 }
 
-ExpertTokens tokens_of_experts(const Config& source, std::int64_t blocks, const RoutingHistory& history,
+ExpertTokens tokens_of_experts(const Config& source, Site site, std::int64_t blocks, const RoutingHistory& history,
                                const std::string& file) {
   ExpertTokens tokens;
-  for (const auto& [layer, experts] : changeable_experts(source)) {
+  for (const auto& [layer, experts] : changeable_experts(source, site)) {
+    const std::string label = label_of(experts.id);
     const auto log = std::ranges::find(history.layers, experts.id, &RoutingHistory::Layer::id);
     require_input(log != history.layers.end(), "{}: has no layer {}, where the checkpoint's model has experts", file,
-                  layer);
+                  label);
     require_input(log->experts == experts.choices(), "{}: has {} experts in layer {}, the checkpoint's model has {}",
-                  file, log->experts, layer, experts.choices());
+                  file, log->experts, label, experts.choices());
     std::vector<std::int64_t>& counts = tokens[layer];
     counts = over_choices(log->counts, log->experts);
-    require_input(std::ranges::max(counts) > 0, "{}: no token was routed in layer {}", file, layer);
+    require_input(std::ranges::max(counts) > 0, "{}: no token was routed in layer {}", file, label);
   }
   for (const RoutingHistory::Layer& layer : history.layers) {
     const bool left_out = layer.id.layer >= source.model.layers && layer.id.layer < blocks;
-    require_input(layer.id.site != Site::ffn || left_out || tokens.contains(layer.id.layer),
-                  "{}: has experts in layer {}, the checkpoint's model has none", file, layer.id.layer);
+    require_input(layer.id.site != site || left_out || tokens.contains(layer.id.layer),
+                  "{}: has experts in layer {}, the checkpoint's model has none", file, label_of(layer.id));
   }
   return tokens;
 }
 
-void set_experts(Config& config, const ExpertOrigins& origins) {
+std::array<const char*, 2> keys_of_experts(Site site) {
+  if (site == Site::ffn) return {"moe.experts", "moe.experts_of_layers"};
+  return {"attention_experts.count", "attention_experts.count_of_layers"};
+}
+
+void set_experts(Config& config, Site site, const ExpertOrigins& origins) {
   std::vector<std::int64_t> numbers;
   for (const auto& [layer, experts] : origins) {
     if (layer < config.model.layers) numbers.push_back(std::ssize(experts));
   }
-  config.moe.experts = std::ranges::max(numbers);
   const bool alike = std::ranges::adjacent_find(numbers, std::ranges::not_equal_to()) == numbers.end();
-  config.moe.experts_of_layers = alike ? std::vector<std::int64_t>{} : numbers;
+  const bool ffn = site == Site::ffn;
+  (ffn ? config.moe.experts : config.attention_experts.count) = std::ranges::max(numbers);
+  (ffn ? config.moe.experts_of_layers : config.attention_experts.count_of_layers) =
+      alike ? std::vector<std::int64_t>{} : numbers;
 }
 
-SpecialParts rearranged_experts(const Config& target, const ExpertOrigins& origins) {
+SpecialParts rearranged_experts(const Config& target, Site site, const ExpertOrigins& origins) {
   SpecialParts special;
   for (const auto& [layer, experts] : origins) {
-    const FfnNames names(target.model, layer);
-    for (const SublayerTensor& tensor : ffn_spec(target, layer).tensors) {
+    const HalfNames names(target.model, {layer, site});
+    const SublayerSpec half = site == Site::ffn ? ffn_spec(target, layer) : attention_spec(target, layer);
+    for (const SublayerTensor& tensor : half.tensors) {
       if (tensor.rows_are_choices) special[names.of(tensor)] = rows_by_origin(names.of(tensor), experts);
       for (std::int64_t e = tensor.choices.first; e < tensor.choices.end(); ++e) {
         const std::int64_t origin = experts.at(static_cast<std::size_t>(e));
@@ -173,7 +191,7 @@ SpecialParts experts_of_ffns(const Config& target, const FfnCut& cut) {
   const std::vector<std::int64_t> whole = numbers_from(0, target.model.ffn_hidden);
   SpecialParts special;
   for (const auto& [layer, parts] : cut.layers) {
-    const FfnNames names(target.model, layer);
+    const HalfNames names(target.model, {layer, Site::ffn});
     for (const SublayerTensor& tensor : ffn_spec(target, layer).tensors) {
       // The columns of down_proj are the units of the FFN; in the other matrices the rows are.
       const bool down = tensor.cut == Cut::columns;

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns the folders directly below `folder`, sorted by name. A folder that cannot be read has none.
+/// Returns the folders directly below `folder` in alphabetical order. A folder that cannot be read has none.
 std::vector<fs::path> folders_in(const fs::path& folder) {
   std::vector<fs::path> all;
   std::error_code error;

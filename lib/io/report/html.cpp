@@ -70,7 +70,7 @@ std::string html_report(const ReportInput& input) {
   if (routing || !alarms.empty()) body += alarm_list(alarms);
   if (routing) body += starved_overview(*routing);
   body += number_tiles(input, routing ? &*routing : nullptr) + facts(input) + loss_chart(input) +
-          optimizer_charts(input) + layer_norms(input);
+          optimizer_charts(input) + rank_imbalance_chart(input) + layer_norms(input);
   if (routing) {
     body += steps_over_training(*routing);
     body += fmt::format("<div class=\"pair\">\n{}</div>\n", evenness_over_training(*routing));

@@ -18,6 +18,8 @@ struct ReportInput {
   std::vector<MetricPoint> mtp = {};  // weighted loss of the modules of multi-token prediction, nats per token
   std::vector<MetricPoint> lr = {}, grad_norm = {};
   std::vector<MetricPoint> skipped = {}, outliers = {};  // steps without an update so far, and those of skip_above
+  /// FLOPs of the busiest expert rank over the mean: mean of the layers, and the worst layer.
+  std::vector<MetricPoint> rank_imbalance = {}, rank_imbalance_max = {};
   Metrics layers = {};                         // norms of layers and the largest logit, by their keys in metrics.jsonl
   std::optional<double> unigram_entropy = {};  // nats per token
   RoutingReader routing = {};

@@ -66,4 +66,12 @@ std::string optimizer_charts(const ReportInput& input) {
   return lr.empty() && norm.empty() ? "" : fmt::format("<div class=\"pair\">\n{}{}</div>\n", lr, norm);
 }
 
+std::string rank_imbalance_chart(const ReportInput& input) {
+  return line_chart({.title = "Imbalance of expert ranks",
+                     .note = "FLOPs of the busiest rank over the mean, of single steps",
+                     .x_name = "step",
+                     .lines = {{.name = "mean of the layers", .style = "mean", .points = input.rank_imbalance},
+                               {.name = "worst layer", .style = "worst", .points = input.rank_imbalance_max}}});
+}
+
 }  // namespace lyceum

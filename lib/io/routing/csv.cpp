@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/real_text.h"
+#include "io/routing/moves.h"
 
 namespace lyceum {
 namespace {
@@ -29,13 +30,16 @@ void append_lines(fmt::memory_buffer& lines, std::int64_t step, const RoutingHis
   }
 }
 
+bool selects(const CsvSelection& selection, std::int64_t layer) {
+  const auto contains = [&](const auto& range) { return range.first <= layer && layer <= range.second; };
+  return selection.layers.empty() || std::ranges::any_of(selection.layers, contains);
+}
+
 /// Returns the indices of the selected routers.
 std::vector<std::size_t> selected_routers(const RoutingReader& log, const CsvSelection& selection) {
   std::vector<std::size_t> routers;
   for (std::size_t i = 0; i < log.routers().size(); ++i) {
-    const std::int64_t layer = log.routers()[i].id.layer;
-    const auto contains = [&](const auto& range) { return range.first <= layer && layer <= range.second; };
-    if (selection.layers.empty() || std::ranges::any_of(selection.layers, contains)) routers.push_back(i);
+    if (selects(selection, log.routers()[i].id.layer)) routers.push_back(i);
   }
   require_usage(!routers.empty() || selection.layers.empty(),
                 "none of the selected layers has experts; the log has layers {} to {}",
@@ -59,19 +63,44 @@ CsvSize write_routing_csv(const RoutingReader& log, const CsvSelection& selectio
   // If records are left out, each written one is read by itself.
   const std::size_t together = every > 1 ? 1 : static_cast<std::size_t>(std::max<std::int64_t>(1, most_bytes / bytes));
   const std::size_t records = log.steps().size();
+  RanksOfExperts ranks(log);
   CsvSize size{.records = 0, .routers = std::ssize(routers)};
   for (std::size_t first = records == 0 ? 0 : (records - 1) % every; first < records; first += together * every) {
     const RecordRange range{first, std::min(first + together, records)};
     std::vector<RoutingHistory::Layer> parts;
     for (const std::size_t i : routers) parts.push_back(log.read(i, range));
     for (std::size_t r = range.begin; r < range.end; ++r, ++size.records) {
-      for (const RoutingHistory::Layer& part : parts) {
+      ranks.advance(log.steps()[r]);
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        RoutingHistory::Layer& part = parts[i];
+        part.expert_rank = ranks.of(routers[i]);
         fmt::memory_buffer lines;
         append_lines(lines, log.steps()[r], part, r - range.begin, dropped);
         write({lines.data(), lines.size()});
       }
     }
   }
+  return size;
+}
+
+MovesCsvSize write_moves_csv(const RoutingReader& log, const CsvSelection& selection,
+                             const std::function<void(std::string_view)>& write) {
+  selected_routers(log, selection);  // throws if there are none
+  constexpr std::size_t most_bytes = 1 << 20;
+  write("step,layer,expert,from,to\n");
+  const KnownMoves known = known_moves(log);
+  MovesCsvSize size{.moves = 0, .unknown = static_cast<std::int64_t>(known.first)};
+  fmt::memory_buffer lines;
+  for_each_move(log, {known.first, known.end}, [&](const ExpertMove& move) {
+    if (!selects(selection, move.layer)) return;
+    fmt::format_to(std::back_inserter(lines), "{},{},{},{},{}\n", move.step, move.layer, move.expert, move.from,
+                   move.to);
+    ++size.moves;
+    if (lines.size() < most_bytes) return;
+    write({lines.data(), lines.size()});
+    lines.clear();
+  });
+  write({lines.data(), lines.size()});
   return size;
 }
 

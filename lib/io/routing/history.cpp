@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -10,13 +11,17 @@
 #include "io/files/journaled_hdf5.h"
 #include "io/routing/groups.h"
 #include "io/routing/layout.h"
+#include "io/routing/moves.h"
 
 namespace lyceum {
 
 /// The storage of the records of a RoutingReader.
 struct RoutingReader::Source {
   std::vector<std::int64_t> steps;
-  std::vector<RoutingHistory::Layer> routers;  // without records
+  std::vector<RoutingHistory::Layer> routers;           // without records
+  std::map<std::int64_t, std::size_t> router_of_layer;  // those of FFNs
+  std::string name = "routing log";
+  std::size_t moves = 0;
   bool complete = true;
 
   Source() = default;
@@ -25,6 +30,15 @@ struct RoutingReader::Source {
   Source& operator=(const Source&) = delete;
   /// Adds these records of a router to `layer`, which has none.
   virtual void read(std::size_t router, RecordRange records, RoutingHistory::Layer& layer) const = 0;
+  /// Returns these moves without checks.
+  virtual std::vector<ExpertMove> read_moves(RecordRange moves) const = 0;
+
+ protected:
+  /// Adds a router without records.
+  void add_router(RoutingHistory::Layer router) {
+    if (router.id.site == Site::ffn) router_of_layer[router.id.layer] = routers.size();
+    routers.push_back(std::move(router));
+  }
 };
 
 namespace {
@@ -117,6 +131,17 @@ std::vector<T> read_rows(const hdf5::File& file, const std::string& path, Record
   return values;
 }
 
+/// Returns the number of moves in a log, and checks the shape of their dataset.
+std::size_t count_moves(const hdf5::File& file) {
+  if (!file.has(moves_name)) return 0;
+  const hdf5::Dataset dataset = file.dataset(moves_name);
+  const Shape shape = dataset.shape();
+  require_input(shape.rank() == 2 && shape[1] == move_columns && dataset.dtype() == DType::i64,
+                "{}: {} is {}, expected int64 [moves, {}]", file.path().string(), moves_name, shape.text(),
+                move_columns);
+  return static_cast<std::size_t>(shape[0]);
+}
+
 std::int64_t bytes_of_record(const RouterRecords& layer) {
   return layer.experts * (layer.top_k * (layer.drops ? 16 : 8) + 4);
 }
@@ -126,7 +151,8 @@ std::int64_t bytes_of_record(const RouterRecords& layer) {
 struct RoutingReader::MemorySource : Source {
   explicit MemorySource(RoutingHistory history) : all(std::move(history)) {
     steps = all.steps;
-    for (const RouterRecords& layer : all.layers) routers.push_back(without_records(layer));
+    moves = all.moves.size();
+    for (const RouterRecords& layer : all.layers) add_router(without_records(layer));
   }
   void read(std::size_t router, RecordRange records, RouterRecords& layer) const override {
     const RouterRecords& from = all.layers[router];
@@ -136,13 +162,17 @@ struct RoutingReader::MemorySource : Source {
     layer.mean_entropy = rows_of(from.mean_entropy, records, 1);
     layer.steps = rows_of(from.steps, records, 1);
   }
+  std::vector<ExpertMove> read_moves(RecordRange range) const override {
+    const auto begin = all.moves.begin();
+    return {begin + static_cast<std::ptrdiff_t>(range.begin), begin + static_cast<std::ptrdiff_t>(range.end)};
+  }
   RoutingHistory all;
 };
 
 struct RoutingReader::FileSource : Source {
   explicit FileSource(const std::filesystem::path& path) : opened(open_journaled(path)) {
     const hdf5::File& file = opened->file();
-    const std::string name = path.string();
+    name = path.string();
     // The text of `format` is not read: HDF5 stores strings without checksums, and a damaged one can make it hang.
     require_input(file.has_attribute("format") && file.has_attribute("format_version") && file.has("/step") &&
                       file.has("/layers"),
@@ -158,9 +188,10 @@ struct RoutingReader::FileSource : Source {
                   "{}: /step does not increase from record to record", name);
     complete = file.has_attribute("run_uuid") && file.has_attribute("description");
     for (const MixtureId& id : routers_in(file)) {
-      routers.push_back(read_router(file, id, std::ssize(steps)));
+      add_router(read_router(file, id, std::ssize(steps)));
       for (const RecordNumber& number : record_numbers) complete = complete && file.has(group_of(id) + number.name);
     }
+    moves = count_moves(file);
   }
   void read(std::size_t, RecordRange records, RouterRecords& layer) const override {
     const hdf5::File& file = opened->file();
@@ -187,6 +218,15 @@ struct RoutingReader::FileSource : Source {
                     "{}/dropped contains {} dropped choices of {}", where, layer.dropped[i], layer.counts[i]);
     }
   }
+  std::vector<ExpertMove> read_moves(RecordRange range) const override {
+    std::vector<ExpertMove> result;
+    if (range.size() == 0) return result;
+    const std::vector<std::int64_t> values =
+        read_rows<std::int64_t>(opened->file(), moves_name, range, {1, move_columns});
+    for (auto v = values.begin(); v != values.end(); v += move_columns)
+      result.push_back({v[0], v[1], v[2], v[3], v[4]});
+    return result;
+  }
   std::unique_ptr<SharedHdf5> opened;
 };
 
@@ -201,6 +241,8 @@ RoutingReader::RoutingReader(const std::filesystem::path& file) {
 
 const std::vector<std::int64_t>& RoutingReader::steps() const { return source_->steps; }
 const std::vector<RoutingHistory::Layer>& RoutingReader::routers() const { return source_->routers; }
+std::size_t RoutingReader::move_count() const { return source_->moves; }
+const std::string& RoutingReader::name() const { return source_->name; }
 bool RoutingReader::complete() const { return source_->complete; }
 
 RoutingHistory::Layer RoutingReader::read(std::size_t router, RecordRange records) const {
@@ -219,9 +261,28 @@ void RoutingReader::for_each_part(std::size_t router, RecordRange records,
   }
 }
 
+std::size_t RoutingReader::ffn_router(std::int64_t layer) const {
+  const auto router = source_->router_of_layer.find(layer);
+  require_input(router != source_->router_of_layer.end(), "{}: has no experts in layer {}", name(), layer);
+  return router->second;
+}
+
+std::vector<ExpertMove> RoutingReader::read_moves(RecordRange moves) const {
+  std::vector<ExpertMove> result = source_->read_moves(moves);
+  for (const ExpertMove& move : result) {
+    const auto router = source_->router_of_layer.find(move.layer);
+    require_input(
+        router != source_->router_of_layer.end() && move.expert >= 0 && move.expert < routers()[router->second].experts,
+        "{}: {} moves expert {} of layer {}, which is not in the log", name(), moves_name, move.expert, move.layer);
+    require_input(move.from >= 0 && move.to >= 0, "{}: {} moves expert {} of layer {} from rank {} to rank {}", name(),
+                  moves_name, move.expert, move.layer, move.from, move.to);
+  }
+  return result;
+}
+
 RoutingHistory read_routing(const std::filesystem::path& file) {
   const RoutingReader reader(file);
-  RoutingHistory history{.steps = reader.steps(), .layers = {}};
+  RoutingHistory history{.steps = reader.steps(), .layers = {}, .moves = read_known_moves(reader)};
   for (std::size_t i = 0; i < reader.routers().size(); ++i) {
     history.layers.push_back(reader.read(i, {0, reader.steps().size()}));
   }

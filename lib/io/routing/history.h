@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "io/routing/log.h"
@@ -36,7 +37,8 @@ struct RoutingHistory {
     /// Returns S.
     std::size_t records() const { return counts.size() / static_cast<std::size_t>(top_k * experts); }
   };
-  std::vector<Layer> layers;  // in forward order
+  std::vector<Layer> layers;        // in forward order; expert_rank is the newest
+  std::vector<ExpertMove> moves{};  // in order; see read_known_moves()
 };
 
 /// Reads and checks a routing log piece by piece, so memory does not grow with the number of its records. While the
@@ -54,6 +56,14 @@ class RoutingReader {
   const std::vector<std::int64_t>& steps() const;
   /// Returns the routers in forward order, without records: the vectors with an axis S are empty.
   const std::vector<RoutingHistory::Layer>& routers() const;
+  /// Returns the number of moves of experts between ranks in the log; see known_moves().
+  std::size_t move_count() const;
+  /// Returns some of the moves, in order. Throws a bad_input Error if they are not of experts of the log.
+  std::vector<ExpertMove> read_moves(RecordRange moves) const;
+  /// Returns the number of the router of a layer's FFN. Throws a bad_input Error if the log has none.
+  std::size_t ffn_router(std::int64_t layer) const;
+  /// Returns the path of the file; "routing log" for a history in memory.
+  const std::string& name() const;
   /// True if no dataset or attribute is missing that this version writes.
   bool complete() const;
   /// Returns a router with the given records only. Throws a bad_input Error if they are damaged.
@@ -70,7 +80,8 @@ class RoutingReader {
   std::shared_ptr<const Source> source_;
 };
 
-/// Returns all records of a routing log. Throws a bad_input Error that names the file and the problem.
+/// Returns all records and the known moves of a routing log. Throws a bad_input Error that names the file and the
+/// problem.
 RoutingHistory read_routing(const std::filesystem::path& file);
 
 }  // namespace lyceum

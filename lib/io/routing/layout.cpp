@@ -109,8 +109,10 @@ void create_datasets(hdf5::File& file, const std::vector<RoutingLog::Layer>& lay
 }
 
 void revise_datasets(hdf5::File& file, const std::vector<RoutingLog::Layer>& layers, const RoutingLog::Origin& origin,
-                     std::int64_t records) {
+                     const LogSize& size) {
+  const std::int64_t records = size.records;
   resize_records(file, "/step", records);
+  if (file.has(moves_name)) resize_records(file, moves_name, size.moves);
   set_origin(file, origin);
   for (const RoutingLog::Layer& layer : layers) {
     const std::string group = group_of(layer.id);
@@ -126,6 +128,27 @@ void revise_datasets(hdf5::File& file, const std::vector<RoutingLog::Layer>& lay
     if (layer.drops) resize_records(file, group + "/dropped", records);
     set_placement(file, layer);
   }
+}
+
+void set_placements(hdf5::File& file, const std::vector<RoutingLog::Layer>& layers) {
+  for (const RoutingLog::Layer& layer : layers) set_placement(file, layer);
+}
+
+void append_moves(hdf5::File& file, std::span<const ExpertMove> moves) {
+  if (moves.empty()) return;
+  if (!file.has(moves_name)) {
+    hdf5::Dataset dataset = create_growing(file, moves_name, DType::i64, {0, move_columns});
+    dataset.set("columns", "step, layer, expert, from rank, to rank");
+    dataset.set("units", "1");
+  }
+  std::vector<std::int64_t> values;
+  for (const ExpertMove& move : moves) {
+    values.insert(values.end(), {move.step, move.layer, move.expert, move.from, move.to});
+  }
+  hdf5::Dataset dataset = file.dataset(moves_name);
+  const std::int64_t before = dataset.shape()[0], count = std::ssize(moves);
+  dataset.resize({before + count, move_columns});
+  dataset.write(Box{.offset = {before, 0}, .extent = {count, move_columns}}, values.data());
 }
 
 void append_record(hdf5::File& file, std::int64_t step, std::span<const LayerRouting> layers) {

@@ -3,7 +3,9 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "io/files/hdf5.h"
 #include "io/routing/log.h"
@@ -12,6 +14,10 @@ namespace lyceum {
 
 /// The value of the attribute `format` of a routing log.
 constexpr const char* routing_format_name = "lyceum.routing";
+
+/// The dataset of all moves, i64 [moves, move_columns]: the members of ExpertMove, in order.
+constexpr const char* moves_name = "/moves";
+constexpr std::int64_t move_columns = 5;
 
 /// A dataset with one f32 number per record, in the group of a router.
 struct RecordNumber {
@@ -29,10 +35,19 @@ inline constexpr std::array record_numbers{
 /// Writes the attributes and datasets of a log without records into a new file.
 void create_datasets(hdf5::File& file, const std::vector<RoutingLog::Layer>& layers, const RoutingLog::Origin& origin);
 
+/// The numbers of records and moves of a log.
+struct LogSize {
+  std::int64_t records, moves;
+};
 /// Makes the log of an older version or another placement one of these layers and this origin: sets the attributes,
-/// removes the records from number `records` on, and adds missing datasets, whose old records are unknown (NaN).
+/// removes the records and moves from these numbers on, and adds missing datasets, whose old records are unknown (NaN).
 void revise_datasets(hdf5::File& file, const std::vector<RoutingLog::Layer>& layers, const RoutingLog::Origin& origin,
-                     std::int64_t records);
+                     const LogSize& size);
+
+/// Sets the attributes with the ranks of the experts.
+void set_placements(hdf5::File& file, const std::vector<RoutingLog::Layer>& layers);
+/// Appends moves to the dataset `moves_name`, and creates it if necessary.
+void append_moves(hdf5::File& file, std::span<const ExpertMove> moves);
 
 /// Appends a record to all datasets.
 void append_record(hdf5::File& file, std::int64_t step, std::span<const LayerRouting> layers);

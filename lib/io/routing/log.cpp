@@ -15,6 +15,7 @@
 #include "io/files/system_reason.h"
 #include "io/routing/history.h"
 #include "io/routing/layout.h"
+#include "io/routing/moves.h"
 
 namespace lyceum {
 namespace {
@@ -56,6 +57,20 @@ void require_record(const RoutingLog::Layer& expected, const LayerRouting& layer
   require(layer.dropped.size() == (expected.drops ? layer.counts.size() : 0),
           "routing of layer {}: there are {} counts of dropped choices for {} counts", label_of(layer.id),
           layer.dropped.size(), layer.counts.size());
+}
+
+/// Returns the moves after step `step` from the ranks of `before` to those of `after`, which have the same experts.
+std::vector<ExpertMove> moves_between(const std::vector<RoutingLog::Layer>& before,
+                                      const std::vector<RoutingLog::Layer>& after, std::int64_t step) {
+  std::vector<ExpertMove> moves;
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    const std::vector<std::int64_t>&from = before[i].expert_rank, &to = after[i].expert_rank;
+    for (std::size_t e = 0; e < to.size(); ++e) {
+      if (from[e] == to[e]) continue;
+      moves.push_back({step, after[i].id.layer, static_cast<std::int64_t>(e), from[e], to[e]});
+    }
+  }
+  return moves;
 }
 
 }  // namespace
@@ -101,7 +116,9 @@ void RoutingLog::resume(std::int64_t resume_step) {
   make_own_copy(file_);
   log_.emplace(file_);
   std::int64_t records = 0;
-  bool same_placement = true, same_layers = true, complete = true;
+  RecordRange kept;               // moves
+  std::vector<ExpertMove> added;  // after them
+  bool same_layers = true, complete = true, empty = false;
   {
     const RoutingReader reader(file_);
     const auto end = std::ranges::upper_bound(reader.steps(), resume_step);
@@ -114,16 +131,50 @@ void RoutingLog::resume(std::int64_t resume_step) {
       same_layers = old.id == layers_[i].id && old.top_k == layers_[i].top_k &&
                     old.expert_sizes == layers_[i].expert_sizes && old.drops == layers_[i].drops &&
                     old.always_on == layers_[i].always_on;
-      same_placement = same_placement && old.expert_rank == layers_[i].expert_rank;
+    }
+    empty = records == 0;
+    if (same_layers) {
+      RanksOfExperts ranks(reader);
+      kept.begin = ranks.next();
+      ranks.advance(resume_step + 1);
+      kept.end = ranks.next();
+      complete = complete && kept.begin == 0 && kept.end == reader.move_count();
+      std::vector<Layer> old = layers_;
+      for (std::size_t i = 0; i < old.size(); ++i) old[i].expert_rank = ranks.of(i);
+      added = moves_between(old, layers_, resume_step);
+      empty = records == 0 && kept.size() == 0;
+      if (kept.begin > 0) {  // the earlier moves are unknown: the known ones are written again
+        std::vector<ExpertMove> again;
+        for_each_move(reader, kept, [&](const ExpertMove& move) { again.push_back(move); });
+        added.insert(added.begin(), again.begin(), again.end());
+        kept = {};
+      }
     }
   }
-  if (records == 0) return create();
+  if (empty) return create();
   require_input(same_layers,
                 "{}: contains the routing of a model with different layers or experts, or of a run that differs in "
                 "whether moe.capacity_factor is set; set another run.dir or move the file away",
                 file_.string());
-  if (same_placement && complete) return;
-  log_->edit([&](hdf5::File& file) { revise_datasets(file, layers_, origin_, records); });
+  if (added.empty() && complete) return;
+  log_->edit([&](hdf5::File& file) {
+    revise_datasets(file, layers_, origin_, {.records = records, .moves = static_cast<std::int64_t>(kept.size())});
+    append_moves(file, added);
+  });
+  log_->settle();
+}
+
+void RoutingLog::place(std::int64_t step, std::vector<Layer> layers) {
+  require(step >= last_step_ && layers.size() == layers_.size(),
+          "routing log: experts of {} layers moved after step {}, there are {} layers and a record of step {}",
+          layers.size(), step, layers_.size(), last_step_);
+  const std::vector<ExpertMove> moves = moves_between(layers_, layers, step);
+  if (moves.empty()) return;
+  log_->edit([&](hdf5::File& file) {
+    append_moves(file, moves);
+    set_placements(file, layers);
+  });
+  layers_ = std::move(layers);
   log_->settle();
 }
 

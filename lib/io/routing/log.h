@@ -42,6 +42,13 @@ struct RoutingRecord {
   std::vector<LayerRouting> layers;
 };
 
+/// A change of the rank that holds an expert of an FFN, between step `step` and the next one.
+struct ExpertMove {
+  std::int64_t step, layer, expert;
+  std::int64_t from, to;  // expert-parallel ranks
+  bool operator==(const ExpertMove&) const = default;
+};
+
 /// Writes `routing.h5`, the log of a run's routing. One rank must own it. The file has S records and these datasets,
 /// where LLL is the layer's index with three digits:
 /// - /step [S]
@@ -49,6 +56,7 @@ struct RoutingRecord {
 /// - /layers/LLL/dropped [S, top_k, experts]: of counts, choices beyond capacity; only if capacity is limited
 /// - /layers/LLL/mean_probability [S, experts]: over the same tokens
 /// - /layers/LLL/mean_entropy [S]: of a token's probabilities, nats; NaN if unknown
+/// - /moves [M, 5]: the ExpertMoves since the log began, in order; absent if there are none
 /// - /layers/LLL/step_max_vio_mean, step_max_vio_max, step_idle_mean, step_idle_max [S]: StepBalance
 ///
 /// These are for the FFN's router; the attention's router has the same datasets under /layers/LLL/attention. There are
@@ -79,9 +87,11 @@ class RoutingLog {
     std::string description;  // one sentence
   };
   /// Opens or creates the file. Removes records of steps after `resume_step`, since a resumed run writes them again.
-  /// Replaces the file if no record remains, or if `resume_step` is −1. Reads the steps and shapes of records, but not
-  /// their counts. Throws a bad_input Error if these are damaged or of another model. If expert_rank has changed, the
-  /// new ranks are written. A file of an older version is continued in its own layout.
+  /// Replaces the file if neither records nor moves remain, or if `resume_step` is −1. Reads the steps and shapes of
+  /// records, but not their counts. Throws a bad_input Error if these are damaged or of another model. Removes moves
+  /// after steps later than `resume_step`, and those that are not known_moves(); if expert_rank then differs from that
+  /// of `layers`, adds the differences as moves after `resume_step`. A file of an older version is continued in its own
+  /// layout.
   RoutingLog(std::filesystem::path file, std::vector<Layer> layers, std::int64_t resume_step, Origin origin = {});
 
   /// Appends a record. `step` must be larger than that of the last record; `layers` must match those of the
@@ -89,6 +99,9 @@ class RoutingLog {
   /// then says whether the record was appended before the error. HDF5's own readers that hold the file open postpone
   /// the moment from which others see the record; RoutingReader sees it at once.
   void append(std::int64_t step, std::span<const LayerRouting> layers);
+  /// Records that experts have moved to the ranks in `layers` after step `step`, which must not be before that of the
+  /// last record. `layers` must be those of the constructor but for expert_rank. Throws as append().
+  void place(std::int64_t step, std::vector<Layer> layers);
   /// Waits up to two seconds for readers that postpone the newest records. Returns false if they still do: other
   /// readers than RoutingReader then do not see these records until a run of this folder starts again. Throws if the
   /// file cannot be written.

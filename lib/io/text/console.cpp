@@ -59,6 +59,7 @@ std::string progress_text(const ProgressLine& line) {
       "{:>{}}  {:>9}  {:>9}  {:>9.2e}  {:>7}  {:>8}  {:>6}  {:>9}  {:>7}", fmt::format("{}/{}", line.step, line.steps),
       step_width(line.steps), real_text(line.loss, ".4f"), decimals_text(line.grad_norm, 3), line.lr,
       decimals_text(1e3 * line.step_seconds, 1), human_count(line.tokens_per_second), mfu, imbalance, eta_text(line));
+  if (line.rank_imbalance) text += fmt::format("  ranks {}", real_text(*line.rank_imbalance, ".2f"));
   if (line.mtp_loss) text += fmt::format("  mtp {}", real_text(*line.mtp_loss, ".4f"));
   if (line.stage > 0) text += fmt::format("  stage {}", line.stage);
   if (line.skipped > 0) text += fmt::format("  {} skipped", line.skipped);

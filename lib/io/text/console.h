@@ -17,12 +17,13 @@ struct ProgressLine {
   std::int64_t step = 0, steps = 0;
   double loss = 0, grad_norm = 0, lr = 0;
   double step_seconds = 0, tokens_per_second = 0;
-  std::optional<double> mfu;             // model FLOP/s over the stated peak, 0 to 1
-  std::optional<double> eta_seconds;     // time until step `steps`, in seconds
-  std::optional<double> load_imbalance;  // load of the busiest expert over the mean, in the worst layer
-  std::optional<double> mtp_loss = {};   // weighted loss of the modules of multi-token prediction
-  std::int64_t skipped = 0;              // steps without an update so far
-  int stage = 0;                         // training stage; 0: the run has only one
+  std::optional<double> mfu;                  // model FLOP/s over the stated peak, 0 to 1
+  std::optional<double> eta_seconds;          // time until step `steps`, in seconds
+  std::optional<double> load_imbalance;       // load of the busiest expert over the mean, in the worst layer
+  std::optional<double> rank_imbalance = {};  // FLOPs of the busiest expert rank over the mean, mean of the layers
+  std::optional<double> mtp_loss = {};        // weighted loss of the modules of multi-token prediction
+  std::int64_t skipped = 0;                   // steps without an update so far
+  int stage = 0;                              // training stage; 0: the run has only one
 };
 
 /// Returns the names of the columns, aligned with progress_text() of a run of that many steps.

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "core/allocator.h"
+#include "kernels/cpu/native_bf16.h"
 
 namespace lyceum {
 
@@ -51,7 +52,7 @@ std::shared_ptr<MatmulCache::Compiled> MatmulCache::compiled(const Key& key, int
     found->second.last_use = uses_;
     return found->second.product;
   }
-  if (compiled_.size() >= most_products) {
+  if (compiled_.size() >= most_compiled_products) {
     compiled_.erase(std::ranges::min_element(compiled_, {}, [](const auto& entry) { return entry.second.last_use; }));
   }
   const auto product = std::make_shared<Compiled>(compile(key, threads));

@@ -15,16 +15,13 @@
 namespace lyceum {
 
 /// The single-threaded bfloat16 matrix products of oneDNN, compiled once per shape and layout as long as
-/// there are no more than most_products of them; those used least recently are compiled again. A stream keeps one cache
-/// (CpuStream::keep). Several threads of the stream may call execute() concurrently: each has its own scratchpad and
-/// memory objects.
+/// there are no more than most_compiled_products of them; those used least recently are compiled again. A stream keeps
+/// one cache (CpuStream::keep). Several threads of the stream may call execute() concurrently: each has its own
+/// scratchpad and memory objects.
 class MatmulCache {
  public:
   /// Makes an empty cache, and switches off oneDNN's own one, which would keep products that this one has dropped.
   MatmulCache();
-
-  /// The number of products that are kept. Each takes 100 to 300 kB.
-  static constexpr std::size_t most_products = 512;
 
   /// Computes the product on the calling thread, which is number `thread` of the stream. No extent may be zero.
   template <class Out>

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include "core/stream.h"
 
 namespace lyceum {
@@ -18,5 +20,8 @@ bool can_use_native_bf16();
 void force_native_bf16(const CpuStream& stream, bool native);
 /// True if the stream's bfloat16 products use oneDNN's bf16 primitives; has_native_bf16() by default.
 bool uses_native_bf16(const CpuStream& stream);
+
+/// The number of compiled bf16 products that a stream keeps, see MatmulCache. Each takes 100 to 300 kB.
+inline constexpr std::size_t most_compiled_products = 512;
 
 }  // namespace lyceum

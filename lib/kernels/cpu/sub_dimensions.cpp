@@ -13,7 +13,7 @@ void run(const CpuStream& stream, const SubDimensionFactors<A>& work) {
   parallel_for(stream, work.logits.rows, rows_per_thread(32 * work.logits.cols),
                [&](std::int64_t first, std::int64_t last) {
                  for (std::int64_t t = first; t < last; ++t) {
-                   const std::uint64_t on = active_sub_dimensions(work.always_on, work.index.row(t), work.index.cols);
+                   const ActiveSubDimensions on(work.always_on, work.index.row(t), work.index.cols);
                    compute_factors(work.logits.row(t), work.logits.cols, on, work.scaling, work.factors.row(t));
                  }
                });
@@ -25,7 +25,7 @@ void run(const CpuStream& stream, const SubDimensionFactorsBackward<A>& work) {
   parallel_for(stream, work.logits.rows, rows_per_thread(32 * work.logits.cols),
                [&](std::int64_t first, std::int64_t last) {
                  for (std::int64_t t = first; t < last; ++t) {
-                   const std::uint64_t on = active_sub_dimensions(work.always_on, work.index.row(t), work.index.cols);
+                   const ActiveSubDimensions on(work.always_on, work.index.row(t), work.index.cols);
                    factors_gradient(work.logits.row(t), work.logits.cols, on, work.scaling, work.d_factors.row(t),
                                     work.d_logits.row(t));
                  }

@@ -19,7 +19,7 @@ __device__ void each_own(std::int64_t count, const F& f) {
 template <class A>
 __global__ void __launch_bounds__(sub_dimension_threads) make_factors(SubDimensionFactors<A> work) {
   each_own(work.logits.rows, [&](std::int64_t t) {
-    const std::uint64_t on = active_sub_dimensions(work.always_on, work.index.row(t), work.index.cols);
+    const ActiveSubDimensions on(work.always_on, work.index.row(t), work.index.cols);
     compute_factors(work.logits.row(t), work.logits.cols, on, work.scaling, work.factors.row(t));
   });
 }
@@ -27,30 +27,39 @@ __global__ void __launch_bounds__(sub_dimension_threads) make_factors(SubDimensi
 template <class A>
 __global__ void __launch_bounds__(sub_dimension_threads) make_factors_backward(SubDimensionFactorsBackward<A> work) {
   each_own(work.logits.rows, [&](std::int64_t t) {
-    const std::uint64_t on = active_sub_dimensions(work.always_on, work.index.row(t), work.index.cols);
+    const ActiveSubDimensions on(work.always_on, work.index.row(t), work.index.cols);
     factors_gradient(work.logits.row(t), work.logits.cols, on, work.scaling, work.d_factors.row(t),
                      work.d_logits.row(t));
   });
 }
 
-/// One thread block per sequence, one thread per column of its load; it sums over the tokens in order.
+/// One thread block per sequence. For each tile of tokens, each thread first sums the factors of one token, then adds
+/// the tile to its columns of the load, token by token.
 template <class A>
 __global__ void __launch_bounds__(sub_dimension_threads) load_sub_dimensions(SubDimensionLoad<A> work) {
+  __shared__ double sums[sub_dimension_threads];  // Σ c of each token of the tile
   const std::int64_t s = blockIdx.x, tokens = work.factors.rows, count = work.factors.cols;
   const auto here = [&](std::int64_t row) { return row < 0 ? 0 : row < tokens ? row : tokens; };
   const std::int64_t begin = here(s * work.seq_len - work.first), end = here((s + 1) * work.seq_len - work.first);
-  for (std::int64_t column = threadIdx.x; column < work.load.cols; column += sub_dimension_threads) {
-    double own = 0;
-    for (std::int64_t t = begin; t < end && column < 2 * count; ++t) {
-      if (column < count) {
-        own += work.index.cols > 0 && work.index.row(t)[0] == column;
-        continue;
-      }
+  double* load = work.load.row(s);
+  for (std::int64_t column = threadIdx.x; column < work.load.cols; column += sub_dimension_threads) load[column] = 0;
+  for (std::int64_t tile = begin; tile < end; tile += sub_dimension_threads) {
+    const std::int64_t tile_end = tile + sub_dimension_threads < end ? tile + sub_dimension_threads : end;
+    if (const std::int64_t t = tile + threadIdx.x; t < tile_end) {
       double sum = 0;
       for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(work.factors.row(t)[i]);
-      own += static_cast<double>(work.factors.row(t)[column - count]) / sum;
+      sums[threadIdx.x] = sum;
     }
-    work.load.row(s)[column] = own;
+    __syncthreads();
+    for (std::int64_t column = threadIdx.x; column < 2 * count; column += sub_dimension_threads) {
+      double own = load[column];
+      for (std::int64_t t = tile; t < tile_end; ++t) {
+        own += column < count ? work.index.cols > 0 && work.index.row(t)[0] == column
+                              : static_cast<double>(work.factors.row(t)[column - count]) / sums[t - tile];
+      }
+      load[column] = own;
+    }
+    __syncthreads();  // before the next tile replaces the sums
   }
 }
 

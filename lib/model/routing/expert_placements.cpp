@@ -19,15 +19,17 @@ std::vector<double> expert_costs(const Mixture& mixture, std::span<const ExpertL
   return costs;
 }
 
+std::vector<double> weighted_costs(const Mixture& mixture, std::span<const ExpertLoad> measured) {
+  std::vector<double> costs = expert_costs(mixture, measured);
+  costs.resize(static_cast<std::size_t>(mixture.weighted()));
+  return costs;
+}
+
 Placement place_experts(const Config& config, const Mixture& mixture, int ranks, std::span<const ExpertLoad> measured) {
   const auto weighted = static_cast<std::size_t>(mixture.weighted());
   const PlacementKind kind = config.parallel.placement;
   if (kind == PlacementKind::pairs) return Placement::pairs(std::span(mixture.widths).first(weighted), ranks);
-  if (kind == PlacementKind::cost) {
-    std::vector<double> costs = expert_costs(mixture, measured);
-    costs.resize(weighted);
-    return Placement::by_cost(costs, ranks);
-  }
+  if (kind == PlacementKind::cost) return Placement::by_cost(weighted_costs(mixture, measured), ranks);
   return Placement::contiguous(mixture.weighted(), ranks);
 }
 

@@ -29,6 +29,9 @@ struct ExpertPlacements {
 /// experts.
 std::vector<double> expert_costs(const Mixture& mixture, std::span<const ExpertLoad> measured);
 
+/// Returns expert_costs() without the experts that have no weights, and so no costs.
+std::vector<double> weighted_costs(const Mixture& mixture, std::span<const ExpertLoad> measured);
+
 /// Returns the placement of the experts with weights on `ranks` ranks, according to parallel.placement. Experts without
 /// weights are on no rank. A pure function of its arguments, so all ranks agree.
 Placement place_experts(const Config& config, const Mixture& mixture, int ranks, std::span<const ExpertLoad> measured);

@@ -36,13 +36,16 @@ std::int64_t dense_width(const Config& config, std::int64_t layer) {
 
 std::optional<Mixture> attention_experts(const Config& config, std::int64_t layer) {
   const AttentionExpertsConfig& experts = config.attention_experts;
-  if (config.model.attention != AttentionKind::experts || experts.count == 0) return {};
+  if (most_attention_experts(config) == 0) return {};
+  const std::vector<std::int64_t>& own = experts.count_of_layers;
+  const std::int64_t count =
+      own.empty() ? experts.count : own.at(static_cast<std::size_t>(block_like(config.model, layer)));
   return Mixture{.id = {layer, Site::attention},
                  .router = config.moe.router,
                  .router_bias = config.moe.router_bias,
                  .gates = attention_gates_of(config),
                  .k = experts.top_k,
-                 .widths = equal_widths(experts.count, heads_of(config.model, layer).queries())};
+                 .widths = equal_widths(count, heads_of(config.model, layer).queries())};
 }
 
 std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer) {
@@ -98,6 +101,7 @@ std::vector<Mixture> mixtures_of(const Config& config, std::int64_t layer) {
   if (std::optional<Mixture> experts = routed_experts(config, layer)) mixtures.push_back(std::move(*experts));
   if (std::optional<Mixture> sub_dimensions = sub_dimensions_of(config, {layer, Site::ffn}))
     mixtures.push_back(std::move(*sub_dimensions));
+  std::erase_if(mixtures, [](const Mixture& mixture) { return mixture.k == 0; });
   return mixtures;
 }
 

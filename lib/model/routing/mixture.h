@@ -48,8 +48,8 @@ struct Mixture {
   bool placed() const { return kind == Kind::experts && id.site == Site::ffn; }
 };
 
-/// Returns the mixtures of one layer in forward order; empty if the layer has no router. Layers are the blocks of
-/// all_blocks().
+/// Returns the mixtures of one layer in forward order; empty if no router of the layer chooses. Layers are the blocks
+/// of all_blocks().
 std::vector<Mixture> mixtures_of(const Config& config, std::int64_t layer);
 /// Returns the mixtures of all layers in forward order.
 std::vector<Mixture> mixtures_of(const Config& config);
@@ -73,7 +73,8 @@ bool reads_tokens(const Config& config, const StageParts& stage);
 
 /// Returns the attention experts of a layer; nothing if it has none.
 std::optional<Mixture> attention_experts(const Config& config, std::int64_t layer);
-/// Returns the sub-dimensions of the half `id` of a block; nothing if the half uses all of hidden.
+/// Returns the sub-dimensions of the half `id` of a block; nothing if the half uses all of hidden. With k = 0 all
+/// active ones are shared: the router computes their factors but chooses nothing, so mixtures_of() does not list them.
 std::optional<Mixture> sub_dimensions_of(const Config& config, const MixtureId& id);
 /// Returns the number of rows of each square diagonal block in the two factors of the fusion, the Monarch matrix that
 /// mixes the output of a half with sub-dimensions; 0 if there is no fusion.

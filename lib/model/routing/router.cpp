@@ -5,6 +5,7 @@
 #include "autograd/noise.h"
 #include "autograd/rms_norm.h"
 #include "autograd/row_penalty.h"
+#include "config/router_penalty.h"
 #include "core/copy.h"
 #include "kernels/balance_bias.h"
 #include "model/routing/balance_loss.h"
@@ -50,7 +51,7 @@ Router::Router(const Config& config, const Mixture& mixture, const std::string& 
       norm_eps_(config.model.norm_eps),
       seed_(config.run.seed),
       penalty_(config.optim.router_penalty),
-      penalty_from_(config.optim.router_penalty_from),
+      penalty_from_(first_penalised_row(config.optim, mixture.id.site)),
       groups_(groups) {
   for (const SublayerTensor& tensor : router_tensors(config, mixture)) {
     ParameterUnit& unit = tensor.trained ? units.trained : units.untrained;
@@ -90,6 +91,10 @@ Variable Router::logits(Tape& tape, const Pass& pass, const Variable& x) const {
 Tensor Router::step_choices(const Pass& pass) const { return mixture_.placed() ? pass.batch.choices : Tensor(); }
 
 Router::Choices Router::forward(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const {
+  if (mixture_.k == 0) {
+    const Tensor none = Tensor::empty(tape.stream(), DType::i32, {pass.layout.own().count, 0});
+    return {.gates = {}, .index = none, .load = {}, .logits = logits(tape, pass, x)};
+  }
   Choices choices = choose(tape, pass, x, tally);
   if (pass.batch.chosen) pass.batch.chosen->push_back({mixture_.id, choices.index, choices.gates.value});
   return choices;

@@ -55,7 +55,8 @@ class Router {
     Variable logits = {};  // [tokens, choices]; undefined for the hash router
   };
   /// Routes this rank's range of the tokens. x: [tokens, hidden]. `tally`: takes the routing counts of this mixture;
-  /// null for none. A pass that the tape replays for recomputation is not counted.
+  /// null for none. A pass that the tape replays for recomputation is not counted. If the mixture has k = 0, the router
+  /// computes logits only, and `index` has no columns.
   Choices forward(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
 
   /// Returns the losses of this pass, computed from the load of its choices and from the router's weights; empty

@@ -124,6 +124,11 @@ double busiest_cost(const Placement& placement, std::span<const double> costs) {
   return std::ranges::max(rank_costs(placement, costs));
 }
 
+double busiest_over_mean(const Placement& placement, std::span<const double> costs) {
+  const double mean = std::reduce(costs.begin(), costs.end()) / placement.ranks();
+  return mean > 0 ? busiest_cost(placement, costs) / mean : 1;
+}
+
 Placement rebalanced(const Placement& present, std::span<const double> costs, std::span<const int> kinds) {
   const std::size_t experts = present.owner.size();
   require(costs.size() == experts && kinds.size() == experts, "{} experts have {} costs and {} kinds", experts,
@@ -156,6 +161,28 @@ Placement rebalanced(const Placement& present, std::span<const double> costs, st
     }
   }
   return in_slots_of(present, std::move(owner), kinds);
+}
+
+std::optional<Placement> better_placement(const Placement& present, std::span<const double> costs,
+                                          std::span<const int> kinds, double gain) {
+  Placement found = rebalanced(present, costs, kinds);
+  const double before = busiest_cost(present, costs);
+  if (!(before - busiest_cost(found, costs) > gain * before)) return std::nullopt;
+  return found;
+}
+
+Placement with_two_exchanged(Placement placement, std::span<const int> kinds) {
+  for (std::size_t a = 0; a < placement.order.size(); ++a) {
+    for (std::size_t b = a + 1; b < placement.order.size(); ++b) {
+      const auto one = static_cast<std::size_t>(placement.order[a]),
+                 other = static_cast<std::size_t>(placement.order[b]);
+      if (kinds[one] != kinds[other] || placement.owner[one] == placement.owner[other]) continue;
+      std::swap(placement.owner[one], placement.owner[other]);
+      std::swap(placement.order[a], placement.order[b]);
+      return placement;
+    }
+  }
+  return placement;
 }
 
 std::vector<std::int32_t> moved_experts(const Placement& before, const Placement& after) {

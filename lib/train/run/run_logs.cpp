@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <filesystem>
+#include <iterator>
 
 #include "core/allocator.h"
 #include "core/clock.h"
@@ -12,6 +13,7 @@
 #include "io/files/journaled_hdf5.h"
 #include "io/run/prometheus.h"
 #include "io/run/starts.h"
+#include "io/text/table.h"
 #include "model/routing/dead_experts.h"
 #include "model/routing/routing_sums.h"
 
@@ -64,7 +66,10 @@ void RunLogs::open(RunState& state, const std::string& config_text) {
   interval_steps_ = 0;
   interval_seconds_ = 0;
   report_.reopened(*metrics_, state.step);
-  if (config_.routing.every > 0 && !logged_layers(config_, state.placement).empty()) write_routing(state);
+  first_layers_.clear();
+  unwritten_placements_.clear();
+  if (config_.routing.every > 0) first_layers_ = logged_layers(config_, state.placement);
+  if (!first_layers_.empty()) write_routing(state);
 }
 
 void RunLogs::log_start(const RunState& state, const std::string& config_text) {
@@ -104,6 +109,10 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"rollbacks", state.rollbacks},
                   {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak},
                   {"resident_peak_bytes", peak_resident_memory()}};
+  if (result.rank_imbalance) {
+    (*record_)["rank_imbalance"] = result.rank_imbalance->mean;
+    (*record_)["rank_imbalance_max"] = result.rank_imbalance->worst;
+  }
   if (state.stage > 0) (*record_)["stage"] = state.stage;
   if (config_.parallel.replicas > 0) {
     (*record_)["replicas"] = result.replicas.replicas;
@@ -176,11 +185,26 @@ void RunLogs::routing(RunState& state) {
   state.clear_routing();
 }
 
-void RunLogs::finish() {
+/// Returns a text with the numbers of records and moves that are not in routing.h5 yet; empty if there are none.
+std::string RunLogs::missing_routing(const RunState& state) const {
+  const std::int64_t records = std::ssize(state.unwritten_routing), placements = std::ssize(unwritten_placements_);
+  std::string text = records > 0 ? count_text(records, "record") : "";
+  if (records > 0 && placements > 0) text += " and ";
+  if (placements > 0) text += count_text(placements, "change") + " of the placement of experts";
+  return text;
+}
+
+void RunLogs::finish(RunState& state) {
+  const fs::path file = fs::path(config_.run.dir) / "routing.h5";
+  if (!first_layers_.empty() && !missing_routing(state).empty()) write_routing(state);
+  if (const std::string missing = missing_routing(state); !first_layers_.empty() && !missing.empty()) {
+    report_.warn(
+        fmt::format("{}: lacks {}, which could not be written: remove the cause, then start the same command again",
+                    file.string(), missing));
+  }
   if (!routing_) return;
   report_.attempt([&] {
     if (routing_->finish()) return;
-    const fs::path file = fs::path(config_.run.dir) / "routing.h5";
     report_.warn(
         fmt::format("{0}: another program holds it open, so the newest records stay in {1}, where only lyceum "
                     "reads them: close the file there, then start the same command again",
@@ -188,27 +212,40 @@ void RunLogs::finish() {
   });
 }
 
-void RunLogs::placement_changed(const RunState& state) {
-  if (!routing_ || state.step >= config_.run.steps) return;
-  routing_.reset();  // the next record opens the file with the new ranks of experts
-  resumed_step_ = state.step;
+void RunLogs::placement_changed(RunState& state) {
+  if (!metrics_ || first_layers_.empty()) return;
+  unwritten_placements_.push_back({state.step, logged_layers(config_, state.placement)});
+  write_routing(state);
 }
 
-/// Appends the unwritten records to routing.h5. Opens the file if it is not open; after a failure the next call tries
-/// again.
+/// Appends the unwritten records and moves to routing.h5. Opens the file if it is not open; after a failure the next
+/// call tries again.
 void RunLogs::write_routing(RunState& state) {
   report_.attempt(routing_failing_, [&] {
     if (!routing_) {
-      routing_.emplace(fs::path(config_.run.dir) / "routing.h5", logged_layers(config_, state.placement), resumed_step_,
+      routing_.emplace(fs::path(config_.run.dir) / "routing.h5", first_layers_, resumed_step_,
                        RoutingLog::Origin{.run_uuid = state.run_uuid,
                                           .description = "Tokens that each expert received in the training run " +
                                                          config_.run.dir + ", one record per interval of steps"});
     }
-    for (std::deque<RoutingRecord>& waiting = state.unwritten_routing; !waiting.empty(); waiting.pop_front()) {
-      const auto& [step, layers] = waiting.front();
-      if (step > routing_->last_step()) routing_->append(step, layers);
-    }
+    append_routing(state);
   });
+}
+
+/// Appends in the order of steps. A record comes before the moves after its last step.
+void RunLogs::append_routing(RunState& state) {
+  std::deque<RoutingRecord>& records = state.unwritten_routing;
+  std::deque<LoggedPlacement>& placements = unwritten_placements_;
+  while (!records.empty() || !placements.empty()) {
+    if (placements.empty() || (!records.empty() && records.front().step <= placements.front().step)) {
+      const auto& [step, layers] = records.front();
+      if (step > routing_->last_step()) routing_->append(step, layers);
+      records.pop_front();
+    } else {
+      routing_->place(placements.front().step, placements.front().layers);
+      placements.pop_front();
+    }
+  }
 }
 
 }  // namespace lyceum

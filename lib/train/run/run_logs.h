@@ -3,10 +3,12 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "config/config.h"
 #include "io/routing/log.h"
@@ -54,12 +56,14 @@ class RunLogs {
   /// be written stay in state.unwritten_routing until a later call.
   void routing(RunState& state);
 
-  /// Call after experts have moved to other ranks: routing.h5 states the present placement. Call routing() before, if a
-  /// record is due.
-  void placement_changed(const RunState& state);
+  /// Call after experts have moved to other ranks: adds the moves after step `state.step` to routing.h5. Call routing()
+  /// before, if a record is due. Moves that cannot be written are written with their steps by a later call, unless the
+  /// run starts again before.
+  void placement_changed(RunState& state);
 
-  /// Completes routing.h5 at the end of the run. Warns if another program that holds it open prevents that.
-  void finish();
+  /// Completes routing.h5 at the end of the run. Warns if records or moves could not be written, and if another program
+  /// that holds it open prevents that it gets them.
+  void finish(RunState& state);
 
   /// Writes the record of the last step if end_step() has not, and syncs metrics.jsonl to the disk. Call before a
   /// checkpoint, so that the file ends with the step of the checkpoint, even after a power failure.
@@ -72,12 +76,20 @@ class RunLogs {
     bool operator==(const Events&) const = default;
   };
 
+  /// The layers of routing.h5 with the placement of the experts after a step.
+  struct LoggedPlacement {
+    std::int64_t step = 0;
+    std::vector<RoutingLog::Layer> layers;
+  };
+
   /// True if end_step() is to write the record of the step that has ended.
   bool is_record_due() const;
   /// Writes the record to metrics.jsonl and TensorBoard.
   void write_record();
   void log_start(const RunState& state, const std::string& config_text);
   void write_routing(RunState& state);
+  void append_routing(RunState& state);
+  std::string missing_routing(const RunState& state) const;
 
   const Config& config_;
   const RunSetup& setup_;
@@ -92,6 +104,8 @@ class RunLogs {
   std::optional<MetricsLog> metrics_;
   std::optional<TensorBoardLog> tensorboard_;
   std::optional<RoutingLog> routing_;
+  std::vector<RoutingLog::Layer> first_layers_;       // with the placement at open()
+  std::deque<LoggedPlacement> unwritten_placements_;  // that could not be written yet, oldest first
   bool metrics_failing_ = false, tensorboard_failing_ = false, prometheus_failing_ = false;
   bool routing_failing_ = false;
 };

@@ -169,19 +169,21 @@ void RunReport::step(const StepResult& result, const RunState& state, const Thro
   if (steps_ == 1) note_kernels();
   mean_seconds_ = warming ? seconds : 0.95 * mean_seconds_ + 0.05 * seconds;
   const std::int64_t steps = config_.run.steps, every = log_every_of(config_.run);
-  const ProgressLine line{.step = state.step,
-                          .steps = steps,
-                          .loss = result.loss,
-                          .grad_norm = result.grad_norm,
-                          .lr = result.lr,
-                          .step_seconds = mean_seconds_,
-                          .tokens_per_second = throughput.tokens_per_second(mean_seconds_),
-                          .mfu = throughput.mfu(mean_seconds_),
-                          .eta_seconds = mean_seconds_ * static_cast<double>(steps - state.step),
-                          .load_imbalance = result.loads.empty() ? std::nullopt : std::optional(result.load_imbalance),
-                          .mtp_loss = mtp_loss_of(result),
-                          .skipped = state.skipped,
-                          .stage = state.stage};
+  const ProgressLine line{
+      .step = state.step,
+      .steps = steps,
+      .loss = result.loss,
+      .grad_norm = result.grad_norm,
+      .lr = result.lr,
+      .step_seconds = mean_seconds_,
+      .tokens_per_second = throughput.tokens_per_second(mean_seconds_),
+      .mfu = throughput.mfu(mean_seconds_),
+      .eta_seconds = mean_seconds_ * static_cast<double>(steps - state.step),
+      .load_imbalance = result.loads.empty() ? std::nullopt : std::optional(result.load_imbalance),
+      .rank_imbalance = result.rank_imbalance ? std::optional(result.rank_imbalance->mean) : std::nullopt,
+      .mtp_loss = mtp_loss_of(result),
+      .skipped = state.skipped,
+      .stage = state.stage};
   const bool due = state.step % every == 0;
   if (!due && state.step != steps && state.step != 1) {
     console_->tick(line);

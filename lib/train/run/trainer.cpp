@@ -108,7 +108,7 @@ ExitCode Trainer::run() {
     if (!last && stop_requested_and_saved()) return ExitCode::resubmit;
   }
   trace_.finish();
-  logs_.finish();
+  logs_.finish(state_);
   return final_exit_code();
 }
 
@@ -164,7 +164,8 @@ void Trainer::make_step() {
   if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing used additional memory
   const double lr = learning_rate(config_.optim, state_.step - schedule_.begin, state_.schedule_steps);
   const StepLimits limits = state_.recent.limits(config_.optim);
-  const StepResult result = train_step_->run(*loader_, state_.step, state_.samples, lr, limits);
+  StepResult result = train_step_->run(*loader_, state_.step, state_.samples, lr, limits);
+  result.rank_imbalance = imbalance_of_ranks(result);
   update_state(result);
   if (options_.lock) options_.lock->require_held();
   if (state_.step == new_shapes_ + 1) agree_on_gemms();
@@ -380,7 +381,7 @@ bool Trainer::stop_requested_and_saved() {
     }
   }
   trace_.finish();  // after the checkpoint, since the time until a kill may be short
-  logs_.finish();
+  logs_.finish(state_);
   report_.stopped(state_.step);
   return true;
 }

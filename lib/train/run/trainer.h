@@ -73,6 +73,7 @@ class Trainer {
   void report_entropy();
   std::pair<std::vector<MixturePlacement>, bool> first_placement();
   void replace_experts();
+  std::optional<RankImbalance> imbalance_of_ranks(const StepResult& result) const;
   void agree_on_gemms();
   struct SaveOptions {
     bool in_background = false;  // start to save in a thread; finish_save() completes it
@@ -106,8 +107,9 @@ class Trainer {
   /// skipped.
   ExitCode final_exit_code() const;
 
-  const Config& run_config_;  // with all stages
-  Config config_;             // that of the present stage; other members refer to it
+  const Config& run_config_;                                  // with all stages
+  Config config_;                                             // that of the present stage; other members refer to it
+  std::vector<Mixture> mixtures_ = mixtures_of(run_config_);  // of the model; all stages have the same experts
   const std::string config_text_;
   const RunSetup& setup_;
   const Options options_;

@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "model/routing/expert_placements.h"
 #include "model/staged_model.h"
+#include "optim/expert_kinds.h"
 #include "optim/expert_mover.h"
 #include "optim/optimizer.h"
 #include "parallel/data/zero.h"
@@ -54,11 +55,6 @@ class LivePlacement {
   std::int64_t bytes_sent() const { return mover_.traffic().all_to_all; }
 
  private:
-  /// A mixture whose experts are divided among ranks.
-  struct Placed {
-    Mixture mixture;
-    std::vector<int> kinds;  // [experts]: see rebalanced()
-  };
   std::optional<std::vector<MixturePlacement>> decide(std::span<const MixturePlacement> present,
                                                       std::span<const ExpertLoad> load) const;
   void require_agreement(std::span<const MixturePlacement> present, std::span<const MixturePlacement> wanted) const;
@@ -71,7 +67,7 @@ class LivePlacement {
   Zero& zero_;
   Optimizer& optimizer_;
   ExpertMover mover_;
-  std::vector<Placed> placed_;  // in forward order, of all pipeline stages
+  std::vector<ExpertKinds> placed_;  // in forward order, of all pipeline stages
 };
 
 }  // namespace lyceum

@@ -13,7 +13,11 @@ namespace lyceum {
 
 double learning_rate(const OptimConfig& optim, std::int64_t step, std::int64_t steps) {
   if (step < optim.warmup_steps) {
-    return optim.lr * static_cast<double>(step + 1) / static_cast<double>(optim.warmup_steps);
+    const auto warm = static_cast<double>(optim.warmup_steps);
+    if (optim.warmup_from > 0) {
+      return optim.warmup_from + (optim.lr - optim.warmup_from) * static_cast<double>(step) / warm;
+    }
+    return optim.lr * static_cast<double>(step + 1) / warm;
   }
   const auto at = static_cast<double>(step), end = static_cast<double>(steps);
   switch (optim.schedule) {
@@ -72,6 +76,8 @@ std::vector<std::string> schedule_warnings(const OptimConfig& optim, std::int64_
   doubt(optim.decay_steps > 0 && optim.schedule != LearningRateSchedule::wsd,
         "{0}optim.decay_steps = {1} has no effect with optim.schedule = {2}: set {0}optim.schedule = wsd", of,
         optim.decay_steps, name_of(optim.schedule));
+  doubt(optim.warmup_from > 0 && warm == 0, "{0}optim.warmup_from = {1} has no effect with {0}optim.warmup_steps = 0",
+        of, optim.warmup_from);
   doubt(optim.min_lr > 0 && !decays, "optim.min_lr = {} has no effect with optim.schedule = constant", optim.min_lr);
   return doubts;
 }

@@ -9,7 +9,9 @@
 namespace lyceum {
 
 /// Returns the learning rate of step `step` (counted from 0) in a schedule of `steps` steps. It first rises linearly to
-/// lr over warmup_steps. From then on it depends on optim.schedule:
+/// lr over warmup_steps: from lr / warmup_steps in the first step to lr in the last step of the warm-up; or, with
+/// warmup_from, from that rate in the first step to lr in the first step after the warm-up. From then on it depends on
+/// optim.schedule:
 ///   constant  lr
 ///   step      lr, times 0.316 from 80 % of the steps on and once more from 90 % on, but at least min_lr [DeepSeekMoE]
 ///   cosine    half a cosine from lr to min_lr at the last step

@@ -10,6 +10,7 @@
 #include "core/recorded_work.h"
 #include "io/data/loader/token_loader.h"
 #include "model/attention/logits.h"
+#include "model/routing/rank_imbalance.h"
 #include "model/routing/step_replicas.h"
 #include "model/staged_model.h"
 #include "optim/optimizer.h"
@@ -52,9 +53,11 @@ struct StepResult {
   double update_norm = 0;           // norm of the difference between the weights before and after the update
   double lr = 0;
   double load_imbalance = 0;  // tokens of the busiest expert over the mean, in the worst layer; 0 without experts
-  bool skipped = false;       // no update: loss or gradient norm was not finite or above its limit, or no target counts
-  bool outlier = false;       // skipped since loss or gradient norm was above its limit
-  std::string culprit;        // "the gradient of … on ranks …" if a number was not finite, else empty
+  /// Imbalance of the expert ranks by `loads`, if there are several. The trainer sets it on rank 0.
+  std::optional<RankImbalance> rank_imbalance{};
+  bool skipped = false;  // no update: loss or gradient norm was not finite or above its limit, or no target counts
+  bool outlier = false;  // skipped since loss or gradient norm was above its limit
+  std::string culprit;   // "the gradient of … on ranks …" if a number was not finite, else empty
   std::optional<LayerMetrics> layers;  // after every run.layer_metrics_every steps
   /// Tokens of each expert in this step, summed over all ranks: loads_of() the routing of each mixture of the model.
   std::vector<RoutingSums> loads;

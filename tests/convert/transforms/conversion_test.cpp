@@ -8,6 +8,8 @@
 #include <fstream>
 #include <functional>
 #include <numeric>
+#include <optional>
+#include <string>
 
 #include "config/check.h"
 #include "convert/transforms/balanced_clusters.h"
@@ -26,6 +28,8 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
+
+const std::string penalty_note = "To keep the new rows of routers small, also: optim.router_penalty = 0.25, ";
 
 /// Returns the configuration of a dense model with two layers, whose FFNs are twelve units wide.
 Config dense() {
@@ -204,7 +208,91 @@ TEST(Conversion, ModulesAreKept) {
   EXPECT_THAT(inserted.notes, testing::Contains(AllOf(HasSubstr("model/layers/*/mlp/gate/weight[4:]"),
                                                       HasSubstr("model/mtp/*/mlp/experts/5/*"),
                                                       HasSubstr("model/mtp/*/mlp/gate/weight[4:]"))));
+  EXPECT_THAT(inserted.notes, testing::Contains(penalty_note + "optim.router_penalty_from = 4"));
   EXPECT_EQ(unread_weights(source.reader(), inserted.recipes).size(), 0u);
+}
+
+/// Returns a configuration with three attention experts, of which a token chooses two, and experts in the second layer.
+Config attention_model() {
+  Config config = sparse_model();
+  config.model.attention = AttentionKind::experts;
+  config.moe.router = RouterKind::mlp;
+  config.moe.router_hidden = 5;
+  config.attention_experts = {.count = 3, .top_k = 2, .gates = {}};
+  return config;
+}
+
+std::string attention_expert(int layer, int number) {
+  return "model/layers/" + std::to_string(layer) + "/self_attn/experts/" + std::to_string(number) + "/";
+}
+
+TEST(Conversion, AttentionExpertsAreInsertedBehindTheOthers) {
+  const Source source(attention_model());
+  const ConversionRequest insert{.transform = "insert", .experts = 2, .site = Site::attention, .layers = Range{0, 1}};
+  const Conversion made = source.made(insert);
+  EXPECT_EQ(made.resolved.attention_experts.count, 5);
+  EXPECT_THAT(made.resolved.attention_experts.count_of_layers, ElementsAre(5, 3));
+  EXPECT_EQ(made.resolved.moe.experts, 4);
+  const std::string gate = "model/layers/0/self_attn/gate/weight", old = attention_expert(0, 2) + "q_proj/weight";
+  const std::vector<float> router = values_of(made, source, gate);
+  ASSERT_EQ(router.size(), 5u * 5);
+  EXPECT_EQ(router[14], source.at(gate, 14));
+  std::vector<float> drawn(5 * 5);
+  fill_normal(drawn, 0.5, Philox(source.config().run.seed, gate), 0);
+  EXPECT_TRUE(std::equal(router.begin() + 15, router.end(), drawn.begin() + 15));
+  EXPECT_EQ(values_of(made, source, old)[7], source.at(old, 7));
+  EXPECT_LT(std::abs(values_of(made, source, attention_expert(0, 4) + "o_proj/weight")[7]), 5);
+  EXPECT_EQ(values_of(made, source, "model/layers/0/self_attn/k_proj/weight")[3],
+            source.at("model/layers/0/self_attn/k_proj/weight", 3));
+  EXPECT_THAT(made.notes, testing::Contains(AllOf(HasSubstr("model/layers/0/self_attn/experts/4/*"),
+                                                  HasSubstr("model/layers/0/self_attn/gate/weight[3:]"))));
+  const std::string both = "optim.router_penalty_from = 4, optim.router_penalty_from_attention = 3";
+  EXPECT_THAT(made.notes, testing::Contains(penalty_note + both));
+  EXPECT_EQ(unread_weights(source.reader(), made.recipes).size(), 0u);
+  const Conversion everywhere = source.made({.transform = "insert", .experts = 1, .site = Site::attention});
+  EXPECT_EQ(everywhere.resolved.attention_experts.count, 4);
+  EXPECT_TRUE(everywhere.resolved.attention_experts.count_of_layers.empty());
+  EXPECT_THAT(everywhere.notes, testing::Contains(HasSubstr("model/layers/*/self_attn/experts/3/*")));
+  const Conversion ffns = source.made({.transform = "insert", .experts = 2});
+  EXPECT_THAT(ffns.notes, testing::Contains(penalty_note + both)) << "4 old experts of FFNs, 3 of attention";
+  EXPECT_THAT(contradictions(ffns.config, 1), testing::IsEmpty());
+}
+
+TEST(Conversion, InsertStatesThatNoPenaltySuitsLayersOfDifferentSizes) {
+  Config config = attention_model();
+  config.attention_experts.count_of_layers = {3, 4};
+  config.attention_experts.count = 4;
+  const Source source(config);
+  const auto notes = [&](std::optional<Range> layers) {
+    return source.made({.transform = "insert", .experts = 1, .site = Site::attention, .layers = layers}).notes;
+  };
+  const auto no_keys = testing::Contains(HasSubstr("optim.router_penalty would also apply to old rows"));
+  EXPECT_THAT(notes({}), no_keys);
+  EXPECT_THAT(notes(Range{0, 1}), no_keys);
+  EXPECT_THAT(notes(Range{1, 1}), testing::Contains(HasSubstr("optim.router_penalty_from_attention = 4")));
+}
+
+TEST(Conversion, PrunedAttentionExpertsMoveUpWithTheirRowsOfTheRouter) {
+  const Source source(attention_model());
+  const auto count = [] { return ExpertTokens{{0, {9, 1, 8}}, {1, {7, 7, 7}}}; };
+  const ConversionRequest prune{.transform = "prune", .site = Site::attention, .count = count, .threshold = 0.5};
+  const Conversion made = source.made(prune);
+  EXPECT_THAT(made.resolved.attention_experts.count_of_layers, ElementsAre(2, 3));
+  EXPECT_THAT(made.notes, testing::IsSupersetOf({"layer 0 attention: 1 of 3 experts removed: 1",
+                                                 "layer 1 attention: 0 of 3 experts removed"}));
+  const std::string gate = "model/layers/0/self_attn/gate/weight";
+  const std::vector<float> router = values_of(made, source, gate);
+  ASSERT_EQ(router.size(), 2u * 5);
+  EXPECT_EQ(router[4], source.at(gate, 4));
+  EXPECT_EQ(router[5], source.at(gate, 10));
+  EXPECT_EQ(values_of(made, source, attention_expert(0, 1) + "o_proj/weight")[9],
+            source.at(attention_expert(0, 2) + "o_proj/weight", 9));
+  EXPECT_THAT(unread_weights(source.reader(), made.recipes),
+              ElementsAre(attention_expert(0, 1) + "o_proj/weight", attention_expert(0, 1) + "q_proj/weight"));
+  const Source without(sparse_model());
+  EXPECT_THAT(error_of([&] { without.made(prune); }, ExitCode::usage), HasSubstr("no routed experts in its attention"));
+  EXPECT_THAT(error_of([&] { source.made(prune, {"--attention_experts.count=2"}); }, ExitCode::usage),
+              HasSubstr("attention_experts.count cannot be set: prune determines it"));
 }
 
 TEST(Conversion, UpcyclingMakesExpertsOfModulesToo) {
@@ -239,21 +327,21 @@ TEST(Conversion, PruningKeepsTheMostUsed) {
   Config config = sparse_model();
   resolve(config, 1);
   const auto kept = [&](std::vector<std::int64_t> counts, const PruneRule& rule) {
-    return origins_after_pruning(config, tokens_of(std::move(counts)), rule).at(1);
+    return origins_after_pruning(config, Site::ffn, tokens_of(std::move(counts)), rule).at(1);
   };
   EXPECT_THAT(kept({5, 100, 49, 50}, {.threshold = 0.5}), ElementsAre(1, 3));
   EXPECT_THAT(kept({0, 3, 0, 0}, {.threshold = 1e-9}), ElementsAre(1));
   EXPECT_THAT(kept({0, 3, 0, 0}, {.threshold = 1e-9, .keep = 3}), ElementsAre(0, 1, 2));
   EXPECT_THAT(kept({7, 7, 7, 7}, {.threshold = 1}), ElementsAre(0, 1, 2, 3));
   config.model.layers = 3;
-  const ExpertOrigins of_model = origins_after_pruning(config, {{1, {90, 80, 20, 10}}, {2, {400, 50, 250, 150}}},
-                                                       {.threshold = 0.2, .over_model = true});
+  const ExpertOrigins of_model = origins_after_pruning(
+      config, Site::ffn, {{1, {90, 80, 20, 10}}, {2, {400, 50, 250, 150}}}, {.threshold = 0.2, .over_model = true});
   EXPECT_THAT(of_model.at(1), ElementsAre(0, 1));
   EXPECT_THAT(of_model.at(2), ElementsAre(0, 2, 3));
-  set_experts(config, of_model);
+  set_experts(config, Site::ffn, of_model);
   EXPECT_THAT(config.moe.experts_of_layers, ElementsAre(2, 3));
   EXPECT_EQ(config.moe.experts, 3);
-  set_experts(config, {{1, {0, 1}}, {2, {1, 3}}});
+  set_experts(config, Site::ffn, {{1, {0, 1}}, {2, {1, 3}}});
   EXPECT_EQ(config.moe.experts, 2);
   EXPECT_TRUE(config.moe.experts_of_layers.empty());
 }
@@ -262,9 +350,9 @@ TEST(Conversion, PrunedExpertsMoveUpWithTheirRowsOfTheRouter) {
   const Source source(sparse_model());
   Config target = source.config();
   const ExpertOrigins origins{{1, {1, 3}}};
-  set_experts(target, origins);
+  set_experts(target, Site::ffn, origins);
   Conversion made{.config = target, .resolved = target, .recipes = {}, .notes = {}};
-  made.recipes = recipes_of(target, source.reader(), rearranged_experts(target, origins));
+  made.recipes = recipes_of(target, source.reader(), rearranged_experts(target, Site::ffn, origins));
   const std::vector<float> router = values_of(made, source, "model/layers/1/mlp/gate/weight");
   EXPECT_EQ(router[0], source.at("model/layers/1/mlp/gate/weight", 8));
   EXPECT_EQ(router[15], source.at("model/layers/1/mlp/gate/weight", 31));
@@ -398,7 +486,8 @@ TEST(Conversion, RoutingLogsOfOtherModelsAreRefused) {
   };
   const auto tokens = [&](std::vector<RoutingHistory::Layer> layers) {
     // The checkpoint has a module of multi-token prediction, which is left out.
-    return tokens_of_experts(config, config.model.layers + 1, {.steps = {1, 2}, .layers = std::move(layers)}, "log");
+    return tokens_of_experts(config, Site::ffn, config.model.layers + 1, {.steps = {1, 2}, .layers = std::move(layers)},
+                             "log");
   };
   EXPECT_THAT(tokens({log({1, Site::ffn}, 4)}).at(1), ElementsAre(12, 14, 12, 12));
   EXPECT_EQ(tokens({log({1, Site::ffn}, 4), log({2, Site::ffn}, 4)}).size(), 1u);

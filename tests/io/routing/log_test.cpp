@@ -22,6 +22,7 @@
 #include "core/error.h"
 #include "io/files/hdf5.h"
 #include "io/routing/csv.h"
+#include "io/routing/moves.h"
 #include "io/routing/stats.h"
 #include "io/routing/text.h"
 #include "support/errors.h"
@@ -177,6 +178,194 @@ TEST_F(RoutingLogTest, ResumeCutsLaterRecordsAndTakesTheNewPlacement) {
   expect_records(file_, {10, 20, 30, 35});
   { RoutingLog log(file_, two_layers(), 5); }
   expect_records(file_, {});
+}
+
+std::vector<RoutingLog::Layer> placed_layers(std::vector<std::int64_t> ranks) {
+  std::vector<RoutingLog::Layer> layers = two_layers();
+  layers[0].expert_rank = std::move(ranks);
+  return layers;
+}
+
+/// Returns the ranks of the three experts of layer 1 in each record: the column expert_rank of the CSV.
+std::vector<std::string> ranks_in_csv(const std::filesystem::path& file) {
+  std::ostringstream csv;
+  write_routing_csv(RoutingReader(file), csv);
+  std::istringstream lines(csv.str());
+  std::vector<std::string> ranks;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream fields(line);
+    std::vector<std::string> values;
+    for (std::string field; std::getline(fields, field, ',');) values.push_back(field);
+    if (values[1] != "1" || values[2] != "0") continue;  // the first choice in layer 1
+    if (values[3] == "0") ranks.emplace_back();
+    ranks.back() += values[5];
+  }
+  return ranks;
+}
+
+/// Two experts change ranks after step 20, when its record is written already, and back after step 25.
+TEST_F(RoutingLogTest, MovesAreKeptWithTheirSteps) {
+  const std::vector<ExpertMove> there{{20, 1, 1, 0, 1}, {20, 1, 2, 1, 0}}, back{{25, 1, 1, 1, 0}, {25, 1, 2, 0, 1}};
+  std::vector<ExpertMove> both = there;
+  both.insert(both.end(), back.begin(), back.end());
+  {
+    RoutingLog log(file_, placed_layers({0, 0, 1}), -1);
+    append(log, 10);
+    log.place(10, placed_layers({0, 0, 1}));  // nothing moves
+    EXPECT_TRUE(read_routing(file_).moves.empty());
+    append(log, 20);
+    log.place(20, placed_layers({0, 1, 0}));
+    EXPECT_EQ(read_routing(file_).moves, there);
+    log.place(25, placed_layers({0, 0, 1}));
+    EXPECT_EQ(read_routing(file_).layers[0].expert_rank, (std::vector<std::int64_t>{0, 0, 1}));
+    append(log, 30);
+    log.place(30, placed_layers({1, 0, 0}));
+    append(log, 40);
+    EXPECT_THROW(log.place(39, placed_layers({0, 0, 1})), Error);
+  }
+  EXPECT_EQ(read_routing(file_).moves.size(), 6u);
+  EXPECT_EQ(ranks_in_csv(file_), (std::vector<std::string>{"001", "001", "001", "100"}));
+  std::string csv;
+  EXPECT_EQ(write_moves_csv(RoutingReader(file_), {}, [&](std::string_view text) { csv += text; }).moves, 6);
+  EXPECT_EQ(csv, "step,layer,expert,from,to\n20,1,1,0,1\n20,1,2,1,0\n25,1,1,1,0\n25,1,2,0,1\n30,1,0,0,1\n30,1,2,1,0\n");
+  EXPECT_EQ(write_moves_csv(RoutingReader(file_), {.layers = {{5, 20}}}, [](std::string_view) {}).moves, 0);
+  // A run that continues after step 25 had that placement, and one after step 20 the moves of that step.
+  { RoutingLog log(file_, placed_layers({0, 0, 1}), 25); }
+  EXPECT_EQ(read_routing(file_).moves, both);
+  { RoutingLog log(file_, placed_layers({0, 1, 0}), 20); }
+  EXPECT_EQ(read_routing(file_).moves, there);
+  EXPECT_EQ(read_routing(file_).layers[0].expert_rank, (std::vector<std::int64_t>{0, 1, 0}));
+  {  // another placement from the start
+    RoutingLog log(file_, placed_layers({1, 1, 0}), 20);
+    append(log, 30);
+  }
+  EXPECT_EQ(ranks_in_csv(file_), (std::vector<std::string>{"001", "001", "110"}));
+  const std::vector<ExpertMove> moves = read_routing(file_).moves;
+  ASSERT_EQ(moves.size(), 3u);
+  EXPECT_EQ(moves.back(), (ExpertMove{20, 1, 0, 0, 1}));
+  { RoutingLog log(file_, two_layers(), -1); }
+  EXPECT_TRUE(read_routing(file_).moves.empty());
+}
+
+TEST_F(RoutingLogTest, MovesThatCannotBeWrittenAreAddedByTheNextOpening) {
+  RoutingLog log(file_, placed_layers({0, 0, 1}), -1);
+  append(log, 10);
+  const int reader = open(file_.c_str(), O_RDWR);
+  ASSERT_EQ(flock(reader, LOCK_EX), 0);
+  try {
+    log.place(10, placed_layers({0, 1, 0}));  // fails, or waits in the journal
+  } catch (const Error&) {
+  }
+  close(reader);
+  RoutingLog again(file_, placed_layers({0, 1, 0}), 12);
+  const RoutingHistory history = read_routing(file_);
+  EXPECT_EQ(history.layers[0].expert_rank, (std::vector<std::int64_t>{0, 1, 0}));
+  EXPECT_EQ(history.moves.size(), 2u);
+}
+
+/// A run that starts again before its first record continues as one that was not interrupted.
+TEST_F(RoutingLogTest, MovesBeforeTheFirstRecordAreKept) {
+  const auto finish = [](RoutingLog& log) {
+    append(log, 10);
+    log.place(15, placed_layers({1, 0, 0}));
+    append(log, 20);
+  };
+  {
+    RoutingLog log(file_, placed_layers({0, 0, 1}), -1);
+    log.place(5, placed_layers({0, 1, 0}));
+    finish(log);
+  }
+  const RoutingHistory whole = read_routing(file_);
+  const std::vector<std::string> ranks = ranks_in_csv(file_);
+  {
+    RoutingLog log(file_, placed_layers({0, 0, 1}), -1);
+    log.place(5, placed_layers({0, 1, 0}));
+    log.place(8, placed_layers({1, 1, 0}));
+  }
+  RoutingLog log(file_, placed_layers({0, 1, 0}), 7);
+  EXPECT_EQ(log.last_step(), -1);
+  finish(log);
+  EXPECT_EQ(read_routing(file_).moves, whole.moves);
+  EXPECT_EQ(read_routing(file_).steps, whole.steps);
+  EXPECT_EQ(ranks_in_csv(file_), ranks);
+}
+
+void set_ranks(const std::filesystem::path& path, const std::vector<std::int64_t>& ranks) {
+  hdf5::File file = hdf5::File::edit(path);
+  file.object("/layers/001").set("expert_rank", ranks);
+  file.close();
+}
+
+/// A program that does not know moves changes expert_rank only. The moves before that say nothing.
+TEST_F(RoutingLogTest, MovesThatDisagreeWithTheRanksAreUnknown) {
+  {
+    RoutingLog log(file_, placed_layers({0, 0, 1}), -1);
+    append(log, 10);
+    log.place(10, placed_layers({0, 1, 0}));
+    append(log, 20);
+  }
+  set_ranks(file_, {1, 0, 0});
+  const auto moves_in_csv = [&] { return write_moves_csv(RoutingReader(file_), {}, [](std::string_view) {}); };
+  EXPECT_EQ(moves_in_csv().moves, 1);  // expert 2 to rank 0, the newer of two moves, agrees
+  EXPECT_EQ(moves_in_csv().unknown, 1);
+  set_ranks(file_, {1, 0, 1});
+  EXPECT_EQ(moves_in_csv().moves, 0);
+  EXPECT_EQ(moves_in_csv().unknown, 2);
+  EXPECT_EQ(ranks_in_csv(file_), (std::vector<std::string>{"101", "101"}));
+  {
+    RoutingLog log(file_, placed_layers({1, 0, 1}), 20);  // removes them
+    log.place(25, placed_layers({0, 1, 1}));
+    append(log, 30);
+    append(log, 40);
+  }
+  EXPECT_EQ(read_routing(file_).moves, (std::vector<ExpertMove>{{25, 1, 0, 1, 0}, {25, 1, 1, 0, 1}}));
+  EXPECT_EQ(moves_in_csv().unknown, 0);
+  EXPECT_EQ(ranks_in_csv(file_), (std::vector<std::string>{"101", "101", "011", "011"}));
+}
+
+/// Moves are read in parts of 65536.
+TEST_F(RoutingLogTest, ManyMovesAreReadInParts) {
+  constexpr std::int64_t steps = 150'000;
+  RoutingHistory history;
+  history.layers.push_back({.id = {1},
+                            .top_k = 1,
+                            .experts = 2,
+                            .expert_sizes = {8, 8},
+                            .expert_rank = {0, 1},
+                            .counts = {},
+                            .mean_probability = {}});
+  for (std::int64_t step = 1; step <= steps; ++step) {
+    history.moves.push_back({step, 1, 0, step % 2 == 0 ? 1 : 0, step % 2 == 0 ? 0 : 1});
+  }
+  const RoutingReader log(history);
+  EXPECT_EQ(read_known_moves(log), history.moves);
+  RanksOfExperts ranks(log);
+  for (const std::int64_t step : {1, 2, 3, 65'536, 65'537, 65'538, 140'001}) {
+    ranks.advance(step);
+    EXPECT_EQ(ranks.of(0).front(), (step - 1) % 2) << step;
+  }
+  std::int64_t bytes = 0, parts = 0;
+  write_moves_csv(log, {}, [&](std::string_view text) { bytes += std::ssize(text), ++parts; });
+  EXPECT_GT(bytes, 14 * steps);
+  EXPECT_GT(parts, 2);
+}
+
+TEST_F(RoutingLogTest, MovesOfUnknownExpertsAreDamage) {
+  for (const auto& [move, words] : std::vector<std::pair<std::vector<std::int64_t>, std::string>>{
+           {{20, 1, 3, 0, 1}, "moves expert 3 of layer 1"},
+           {{20, 2, 0, 0, 1}, "moves expert 0 of layer 2"},
+           {{20, 1, 2, -1, 1}, "moves expert 2 of layer 1 from rank -1"}}) {
+    {
+      RoutingLog log(file_, placed_layers({0, 0, 1}), -1);
+      append(log, 10);
+    }
+    {
+      hdf5::File file = hdf5::File::edit(file_);
+      file.create_dataset("/moves", DType::i64, {1, 5}).write(move.data());
+      file.close();
+    }
+    expect_bad_input([&] { read_routing(file_); }, words);
+  }
 }
 
 TEST_F(RoutingLogTest, AnotherModelsFileIsRefusedUnlessNothingOfItStays) {

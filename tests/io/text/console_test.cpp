@@ -46,6 +46,13 @@ TEST(Console, ALineHoldsItsNumbersUnderTheirNames) {
   EXPECT_EQ(header.find("ETA") + 3, line.find("1h02m") + 5);
 }
 
+TEST(Console, NamesTheImbalanceOfExpertRanks) {
+  ProgressLine line = example();
+  EXPECT_EQ(progress_text(line).find("ranks"), std::string::npos);
+  line.rank_imbalance = 1.374;
+  EXPECT_NE(progress_text(line).find("1h02m  ranks 1.37"), std::string::npos);
+}
+
 /// Numbers of a column have the same number of decimals, so that their decimal points are aligned.
 TEST(Console, DecimalsOfAColumnAreAligned) {
   const auto text = [](double norm, double seconds) {

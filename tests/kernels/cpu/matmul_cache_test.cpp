@@ -12,7 +12,7 @@ namespace {
 /// A product that was dropped is compiled again.
 TEST(MatmulCache, ManyShapesGiveTheRightProducts) {
   if (!can_use_native_bf16()) GTEST_SKIP() << "this CPU has no bf16 products";
-  constexpr std::int64_t shapes = MatmulCache::most_products + 40, rows = 3, cols = 5;
+  constexpr std::int64_t shapes = most_compiled_products + 40, rows = 3, cols = 5;
   const CpuStream stream(1);
   MatmulCache cache;
   const std::vector<bfloat16> a(static_cast<std::size_t>(rows * shapes), bfloat16(1.0f)),

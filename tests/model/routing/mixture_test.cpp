@@ -59,6 +59,16 @@ TEST(Mixtures, LayersMayHaveDifferentNumbersOfExperts) {
   EXPECT_EQ(fewest_experts({}), 0);
 }
 
+TEST(Mixtures, LayersMayHaveDifferentNumbersOfAttentionExperts) {
+  Config config = two_experts();
+  config.model.attention = AttentionKind::experts;
+  config.attention_experts = {.count = 4, .top_k = 2, .count_of_layers = {4, 2, 3}, .gates = {}};
+  config.mtp.depth = 1;
+  for (const auto& [layer, count] : {std::pair{0, 4}, {1, 2}, {2, 3}, {3, 3}}) {  // a module is like the last layer
+    EXPECT_EQ(attention_experts(config, layer)->choices(), count) << layer;
+  }
+}
+
 TEST(Mixtures, WithoutRoutedExpertsSharedOnesAreTheFfn) {
   Config config = two_experts();
   config.moe.experts = 0;
@@ -114,6 +124,15 @@ TEST(Mixtures, OfSubDimensions) {
   EXPECT_EQ(mixtures[0].k, 2);
   EXPECT_EQ(mixtures[0].always_on, 1);
   EXPECT_FALSE(mixtures[1].placed());
+}
+
+/// If all active sub-dimensions are shared, there is a router but nothing to choose, count or balance.
+TEST(Mixtures, OfSharedSubDimensionsOnlyAreNotListed) {
+  Config config = two_experts();
+  config.moe = {};
+  config.sub_dimensions = {.attention = 4, .ffn = 3, .active = 3, .shared = 3};
+  EXPECT_TRUE(mixtures_of(config).empty());
+  EXPECT_EQ(sub_dimensions_of(config, {0, Site::ffn})->k, 0);
 }
 
 TEST(LossKinds, AreThoseWithAWeight) {

@@ -358,6 +358,46 @@ TEST_P(RouterAlone, FollowsItsFormula) {
     for (std::size_t t = 0; t < logits.size(); ++t) expect_route(t, skip);
   }
 }
+/// Returns the sum of the squares of the rows from `first` on of a router's matrix.
+double squares_of_rows(const ModelStage& stage, const std::string& name, std::int64_t first) {
+  double sum = 0;
+  for (const ParameterUnit* unit : stage.model.units()) {
+    for (const auto& parameter : unit->parameters()) {
+      if (parameter->name != name) continue;
+      const auto values = parameter->value.span<float>();
+      const auto width = static_cast<std::int64_t>(values.size()) / parameter->shape[0];
+      for (const float w : values.subspan(static_cast<std::size_t>(first * width))) sum += static_cast<double>(w) * w;
+    }
+  }
+  return sum;
+}
+
+TEST(RouterPenalty, AppliesToTheRowsOfEachHalf) {
+  for (const std::int64_t of_attention : {-1, 0, 3, 5}) {
+    Config config = tiny_config();
+    config.model.attention = AttentionKind::experts;
+    config.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+    config.optim.router_penalty = 0.25;
+    config.optim.router_penalty_from = 4;
+    config.optim.router_penalty_from_attention = of_attention;
+    resolve(config, 1);
+    config.batch.micro = 2;
+    const auto setup = make_setup(ProcessGroup::self(), {});
+    ModelStage stage(config, *setup, DType::f32);
+    stage.run(1);
+    double expected = 0;
+    for (const std::string layer : {"0", "1", "2"}) {
+      const std::string block = "model/layers/" + layer + "/";
+      expected += squares_of_rows(stage, block + "self_attn/gate/weight", of_attention < 0 ? 4 : of_attention);
+      expected += squares_of_rows(stage, block + "mlp/gate/weight", 4);
+    }
+    double sum = 0;
+    for (const Tensor& loss : stage.losses["router_penalty"]) sum += loss.data<float>()[0];
+    EXPECT_GT(sum, 0);
+    EXPECT_NEAR(sum / 2, 0.25 * expected, 1e-6 * expected) << "of_attention = " << of_attention;
+  }
+}
+
 TEST(SkipTop, IsRefusedWhereNotEnoughExpertsAreLeft) {
   const auto refuses = [](std::int64_t skip, const std::string& words, const std::function<void(Config&)>& change) {
     Config config = tiny_config();  // 9 experts, top-3

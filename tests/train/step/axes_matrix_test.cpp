@@ -67,6 +67,19 @@ const std::vector<Variant>& variants() {
          c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 1};
          c.balance = {.z_loss = 0.01, .sub_dimension = 0.05};
        }},
+      {"mohd, input gates",
+       [](Config& c) {
+         c.moe = {};
+         c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 1, .input_gates = true};
+         c.balance = {.sub_dimension = 0.05};
+         c.model.recompute = Recompute::selective;
+       }},
+      {"mohd, all shared",
+       [](Config& c) {
+         c.moe = {};
+         c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 3, .input_gates = true};
+         c.balance = {};
+       }},
       {"mohd, batch",
        [](Config& c) {
          c.moe = {};
@@ -80,6 +93,9 @@ const std::vector<Variant>& variants() {
          c.model.attention = AttentionKind::experts;
          c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
          c.balance.mutual_information = 0.1;
+         c.optim.router_penalty = 0.1;
+         c.optim.router_penalty_from = 7;
+         c.optim.router_penalty_from_attention = 2;
        }},
       {"moa alone",  // the FFNs are dense
        [](Config& c) {
@@ -402,6 +418,11 @@ const std::vector<Variant>& variants() {
        [](Config& c) {
          c.moe.expert_sizes.clear();
          c.moe.experts_of_layers = {9, 5, 4, 7};
+       }},
+      {"moa, layers of their own",
+       [](Config& c) {
+         c.model.attention = AttentionKind::experts;
+         c.attention_experts = {.count = 5, .top_k = 2, .count_of_layers = {5, 3, 4, 2, 5}, .gates = {}};
        }},
   };
   return all;

@@ -492,11 +492,12 @@ TEST(Plan, SaysWhatSubDimensionsTake) {
   for (const ParallelConfig& parallel :
        {ParallelConfig{.zero = 3}, ParallelConfig{.tensor = 2, .zero = 1, .sequence = true},
         ParallelConfig{.pipeline = 2, .tensor = 2}}) {
-    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       Config config = planned_config();
       config.moe = {};
       config.balance = {.sub_dimension = 0.05};
-      config.sub_dimensions = {.attention = 4, .ffn = 4, .active = 4, .shared = 2};
+      config.sub_dimensions = {
+          .attention = 4, .ffn = 4, .active = 4, .shared = 2, .input_gates = recompute != Recompute::full};
       config.parallel = parallel;
       config.model.recompute = recompute;
       config.batch.micro = 1;

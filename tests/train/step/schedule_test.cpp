@@ -67,6 +67,8 @@ TEST(ScheduleWarnings, AreOfRatesThatAreNotReached) {
          "optim.decay_steps = 5 has no effect");
   expect(doubts({.lr = 1, .min_lr = 0.1, .schedule = LearningRateSchedule::constant}, 1000),
          "optim.min_lr = 0.1 has no effect");
+  expect(doubts({.lr = 1, .schedule = LearningRateSchedule::constant, .warmup_from = 0.1}, 1000),
+         "optim.warmup_from = 0.1 has no effect with optim.warmup_steps = 0");
 }
 
 TEST(ScheduleWarnings, AreNoneOfUsualSchedules) {
@@ -102,6 +104,25 @@ TEST(LearningRate, WarmsUpLinearly) {
   EXPECT_DOUBLE_EQ(learning_rate(optim, 0, 100), 0.25);
   EXPECT_DOUBLE_EQ(learning_rate(optim, 3, 100), 1.0);
   EXPECT_DOUBLE_EQ(learning_rate(optim, 99, 100), 1.0);
+}
+
+/// MoDSE: from 2e-7 over 2000 steps, here to 3e-4, by hand.
+TEST(LearningRate, WarmsUpFromAGivenRate) {
+  OptimConfig optim{.lr = 3e-4, .schedule = LearningRateSchedule::constant, .warmup_steps = 2000, .warmup_from = 2e-7};
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 0, 25000), 2e-7);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 1, 25000), 3.499e-7);    // 2e-7 + 2.998e-4 / 2000
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 500, 25000), 7.515e-5);  // 2e-7 + 2.998e-4 / 4
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 1000, 25000), 1.501e-4);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 1999, 25000), 2.998501e-4);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 2000, 25000), 3e-4);
+  optim.schedule = LearningRateSchedule::cosine;
+  optim.min_lr = 3e-5;
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 1000, 25000), 1.501e-4);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 2000, 25000), 3e-4);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 24999, 25000), 3e-5);
+  optim = {.lr = 1, .schedule = LearningRateSchedule::wsd, .warmup_steps = 4, .warmup_from = 1};
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 0, 100), 1);  // no rise at all
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 3, 100), 1);
 }
 
 TEST(LearningRate, StepsDownAtEightyAndNinetyPercent) {
