@@ -212,7 +212,7 @@ TEST(Replicas, GoWithOtherMixtures) {
 TEST(Replicas, GoWithRowsOfAnyNumber) {
   const int world = world_size();
   if (world < 2) GTEST_SKIP() << "needs expert ranks";
-  for (const int seq_len : {1, 7, 40}) {
+  for (const int seq_len : {3, 7, 40}) {
     Config config = replicated_config(true);
     config.parallel.expert = world;
     config.batch = {.global = 3 * world, .micro = 3, .seq_len = seq_len};
