@@ -41,6 +41,7 @@ std::vector<std::string> contradictions_of_stage(const Config& config, int world
   check_mtp(findings, config);
   check_placement(findings, config);
   check_replacement(findings, config);
+  check_replicas(findings, config);
   check_mesh(findings, config, world);
   check_optim(findings, config);
   check_eval(findings, config);

@@ -50,6 +50,8 @@ void declare_keys(ConfigKeys& keys, ParallelConfig& parallel) {
       "steps between decisions to move experts to other ranks by their measured FLOPs; 0: they stay");
   key("parallel.replace_gain", &parallel.replace_gain, {.low = 0, .high = 1, .high_open = true},
       "experts of a block move if its busiest rank then has less FLOPs by more than this share");
+  key("parallel.replicas", &parallel.replicas, {.low = 0},
+      "spare slots per expert rank and block for replicas of the busiest experts of each micro-batch; 0: none");
   key("parallel.dispatch", &parallel.dispatch,
       "how tokens reach experts' ranks: directly, or once to each host and from there; auto: hierarchical on several "
       "hosts");
@@ -100,6 +102,32 @@ void check_replacement(Findings& findings, const Config& config) {
                   "within a group only, and each is on one of parallel.expert = {} ranks: set parallel.replace_every = "
                   "0",
                   every, config.moe.group_limit, config.balance.device_groups, parallel.expert);
+}
+
+int most_replicas(const Config& config, int ranks) {
+  const std::int64_t experts = std::clamp<std::int64_t>(config.moe.experts, 0, 1 << 20);
+  return static_cast<int>(experts - experts / std::max(1, ranks));
+}
+
+void check_replicas(Findings& findings, const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const int replicas = parallel.replicas;
+  if (replicas <= 0) return;
+  findings.unless(parallel.expert > 1,
+                  "parallel.replicas = {} with parallel.expert = {}: experts have replicas on other expert ranks only: "
+                  "set parallel.replicas = 0, or parallel.expert",
+                  replicas, parallel.expert);
+  const int others = most_replicas(config, parallel.expert);
+  findings.unless(
+      parallel.expert <= 1 || replicas <= others,
+      "parallel.replicas = {} with moe.experts = {} on parallel.expert = {} ranks: other ranks have at most "
+      "{} experts: set parallel.replicas to at most {}",
+      replicas, config.moe.experts, parallel.expert, others, others);
+  const bool trains_all = config.optim.train_only.empty() && config.optim.lora_rank == 0;
+  findings.unless(trains_all,
+                  "parallel.replicas = {} with {}: only experts that are trained as a whole can have replicas: set "
+                  "parallel.replicas = 0",
+                  replicas, config.optim.lora_rank > 0 ? "optim.lora_rank" : "optim.train_only");
 }
 
 }  // namespace lyceum

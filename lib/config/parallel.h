@@ -39,6 +39,7 @@ struct ParallelConfig {
   PlacementKind placement = PlacementKind::contiguous;
   std::int64_t replace_every = 0;  // steps between changes of the placement; 0: it stays as it is
   double replace_gain = 0.05;      // least relative decrease of the busiest rank's FLOPs for which experts move
+  int replicas = 0;                // spare slots per expert rank for replicas of hot experts
   DispatchKind dispatch = DispatchKind::automatic;
   int host_ranks = 0;  // number of consecutive ranks per host; 0: as started; stays 0 if hosts differ
   Overlap overlap = Overlap::shared;
@@ -65,5 +66,10 @@ void declare_keys(ConfigKeys& keys, ParallelConfig& parallel);
 void check_placement(Findings& findings, const Config& config);
 /// Checks that experts can move between ranks, if parallel.replace_every is set.
 void check_replacement(Findings& findings, const Config& config);
+/// Returns the largest possible value of parallel.replicas on `ranks` expert ranks: the number of experts that a rank
+/// does not own, if all own equally many; 0 on one rank.
+int most_replicas(const Config& config, int ranks);
+/// Checks that experts can have replicas on other ranks, if parallel.replicas is set.
+void check_replicas(Findings& findings, const Config& config);
 
 }  // namespace lyceum

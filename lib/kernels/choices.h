@@ -23,7 +23,26 @@ struct MapChoices {
   std::span<const double> expected = {};
 };
 
+/// Divides the choices of an expert among several destinations, for example its replicas. The choices of an expert are
+/// numbered in the order of tokens; each share of the expert begins at a number and ends where the next one begins.
+/// y[t, j] = the destination of the share, or index[t, j] if the expert has no shares or if it is −1.
+struct DivideChoices {
+  Matrix<const std::int32_t> index;  // [tokens, k]: in [0, first_share.size() − 1), an expert without shares, or −1
+  /// Results of SortByExpert for the experts in ascending order: the position of each pair (token, choice), and the
+  /// first position of each expert.
+  std::span<const std::int64_t> position;        // [tokens · k]
+  std::span<const std::int64_t> first_position;  // [experts + 1]
+  std::span<const std::int32_t> first_share;     // [experts + 1]: shares of expert e begin at first_share[e]
+  std::span<const std::int64_t> share_begin;     // [shares]: number of the first choice; 0 for the first of an expert
+  std::span<const std::int32_t> destination;     // [shares]
+  Matrix<std::int32_t> y;                        // [tokens, k]; may be index
+};
+
 void run(const CpuStream& stream, const MapChoices& map);
+void run(const CpuStream& stream, const DivideChoices& divide);
+/// y is not written.
+inline void run(const RehearsalStream&, const DivideChoices&) {}
+void run(const CudaStream& stream, const DivideChoices& divide);
 /// Writes the expected counts, rounded to whole numbers; y is not written.
 void run(const RehearsalStream& stream, const MapChoices& map);
 void run(const CudaStream& stream, const MapChoices& map);

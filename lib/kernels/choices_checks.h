@@ -24,4 +24,26 @@ LYCEUM_HOST_DEVICE std::int32_t destination_of(const MapChoices& map, std::int64
   return own;
 }
 
+inline void require_fitting(const DivideChoices& divide) {
+  const std::int64_t experts = std::ssize(divide.first_share) - 1;
+  require_extents("DivideChoices", "y", divide.y, divide.index.rows, divide.index.cols);
+  require_length("DivideChoices", "position", divide.position, divide.index.size());
+  require_length("DivideChoices", "first_position", divide.first_position, experts + 1);
+  require_length("DivideChoices", "destination", divide.destination, std::ssize(divide.share_begin));
+}
+
+/// Returns DivideChoices::y[t, j].
+LYCEUM_HOST_DEVICE std::int32_t destination_of(const DivideChoices& divide, std::int64_t t, std::int64_t j) {
+  const std::int32_t choice = divide.index.row(t)[j];
+  if (choice < 0 || choice + 1 >= static_cast<std::int64_t>(divide.first_share.size())) return choice;
+  const auto expert = static_cast<std::size_t>(choice);
+  const auto first = static_cast<std::size_t>(divide.first_share[expert]);
+  auto share = static_cast<std::size_t>(divide.first_share[expert + 1]);
+  if (share == first) return choice;
+  const std::int64_t number =
+      divide.position[static_cast<std::size_t>(t * divide.index.cols + j)] - divide.first_position[expert];
+  for (--share; share > first && divide.share_begin[share] > number;) --share;
+  return divide.destination[share];
+}
+
 }  // namespace lyceum

@@ -24,6 +24,8 @@ class PlacedExperts {
   /// logical tensors of the parameters are those of the new experts. Values stay as they are; the caller moves them.
   /// The slots of both placements must have equal sizes. Call between steps.
   virtual void set_placement(const Placement& placement) = 0;
+  /// Makes the next pass send the weights of all its replicas (parallel.replicas). Call after weights have changed.
+  virtual void forget_replicas() = 0;
 
  protected:
   ~PlacedExperts() = default;

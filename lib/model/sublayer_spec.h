@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "config/config.h"
+#include "core/stream.h"
+#include "core/tensor.h"
 #include "model/routing/expert_placements.h"
 #include "model/routing/mixture.h"
 #include "model/sublayer.h"
@@ -31,11 +33,14 @@ struct AttentionCosts {
   std::int64_t repeated_parameters = 0;
 };
 
-/// The ranks, units and measured loads with which a sub-layer is constructed.
+/// The ranks, units, measured loads and memory with which a sub-layer is constructed.
 struct SublayerContext {
   const Mesh& mesh;
   SublayerUnits units;
   std::span<const ExpertLoad> measured;  // loads of the experts, see Transformer()
+  Stream stream;
+  DType type;  // of the weights
+  bool train;  // see Transformer()
 };
 
 /// The declaration of half of a block: data that exists before any memory is taken. Other code derives from it the

@@ -8,6 +8,7 @@
 #include "model/layer_sums.h"
 #include "model/routing/mixture.h"
 #include "model/routing/running_loads.h"
+#include "model/routing/step_replicas.h"
 #include "parallel/tensor/token_layout.h"
 
 namespace lyceum {
@@ -53,6 +54,7 @@ struct TokenBatch {
   /// unless balance.scope = global.
   std::int64_t pass = 0;
   const RunningLoads* running_loads = nullptr;
+  StepReplicas* replicas = nullptr;       // replicas of experts that the passes use; null: no replicas
   const LayerSums* layer_sums = nullptr;  // if not null, the pass adds its measurements to these
   Tensor attention_logits = {};           // if defined, attention raises these, see AttentionLogits::largest()
   /// Accumulator type [sequences · seq_len]; if defined, the last stage writes the cross-entropy of each token to it.

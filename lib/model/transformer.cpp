@@ -40,13 +40,13 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
       stream_(stream),
       mesh_(&mesh),
       type_(type),
-      words_(part_of(config.model.vocab, mesh.tensor.rank(), mesh.tensor.size())) {
+      words_(part_of(config.model.vocab, mesh.tensor.rank(), mesh.tensor.size())),
+      trains_(train) {
   const ModelConfig& model = config_.model;
   const StageParts own = parts.value_or(parts_of(config, {0, model.layers}));
   const auto& [first, range, last] = own;
   require(range.first >= 0 && range.count >= 0 && range.end() <= model.layers && (first || range.count > 0 || last),
           "a stage cannot have blocks {} to {} of {}", range.first, range.end(), model.layers);
-  trains_ = train;
   first_ = first;
   reads_tokens_ = lyceum::reads_tokens(config_, own);
   const std::string table = "model/embed_tokens";
@@ -115,7 +115,13 @@ Transformer::Block Transformer::make_block(std::int64_t layer, const BlockUnits&
                                        : nullptr;
     auto untrained = std::make_unique<ParameterUnit>(spec.prefix() + "/untrained", ParameterUnit::Group::replicated,
                                                      unit_layer, ParameterUnit::Role::buffer);
-    auto made = spec.make(config_, spec, {*mesh_, {units.dense, units.replicated, *untrained, experts}, measured});
+    auto made = spec.make(config_, spec,
+                          {.mesh = *mesh_,
+                           .units = {units.dense, units.replicated, *untrained, experts},
+                           .measured = measured,
+                           .stream = stream_,
+                           .type = type_,
+                           .train = trains_});
     if (!untrained->parameters().empty()) keep_unit(std::move(untrained));
     return made;
   };

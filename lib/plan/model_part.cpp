@@ -6,12 +6,14 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "core/allocator.h"
 #include "core/error.h"
 #include "kernels/weight_update.h"
 #include "model/attention/logits.h"
 #include "model/routing/running_loads.h"
+#include "model/routing/step_replicas.h"
 #include "model/transformer.h"
 #include "model/working_type.h"
 #include "optim/rounded_slices.h"
@@ -80,6 +82,7 @@ class Rehearsal {
       batch_.running_loads = &running_loads_.emplace(stream_, config, model_.mixtures(), 2);
       batch_.pass = 1;
     }
+    if (config.parallel.replicas > 0) batch_.replicas = &replicas_;
     model_.clear_routing();
   }
 
@@ -99,7 +102,18 @@ class Rehearsal {
     need.backward_turns = turns_of([&] { stage_.backward(0, gradient()); });
     need.backward = most_of(need.backward_turns);
     ledger.listen({});
-    forward(1);
+    // The first pass of a step sends the weights of replicas. Later ones find them, since all passes have the same
+    // rows.
+    if (batch_.replicas) {
+      batch_.pass = 1 - batch_.pass;
+      const Traffic first = std::exchange(part.traffic.forward, {});
+      listen_for(part.traffic.forward);
+      forward(1);
+      part.update += first + part.traffic.forward.times(-1);
+      ledger.listen({});
+    } else {
+      forward(1);
+    }
     const Tensor dx = stage_.backward_input(1, gradient());
     need.saved_for_weights = use().in_use - before - (dx.defined() ? static_cast<double>(dx.bytes()) : 0);
     stage_.backward_weight(1);
@@ -191,6 +205,7 @@ class Rehearsal {
   Transformer model_;
   TapeStage stage_;
   std::optional<RunningLoads> running_loads_;
+  StepReplicas replicas_;
   std::optional<AttentionLogits> logits_;
   TokenBatch batch_;
   double buffers_ = 0;
@@ -249,6 +264,7 @@ const ModelPart& ModelParts::find(const Config& config, const MeshRank& mesh_ran
       smallest_equivalent(mesh_rank, kind == Kind::sparse || (modules && is_sparse(config, config.model.layers)));
   const std::optional<Mixture> experts =
       kind == Kind::sparse ? routed_experts(config, parts.blocks.first) : std::nullopt;
+  const int replicas = config.parallel.replicas;
   const bool is_block = kind == Kind::sparse || kind == Kind::dense;
   const std::optional<Mixture> heads = is_block ? attention_experts(config, parts.blocks.first) : std::nullopt;
   const auto [found, fresh] = parts_.try_emplace({.kind = kind,
@@ -263,7 +279,11 @@ const ModelPart& ModelParts::find(const Config& config, const MeshRank& mesh_ran
                                                   .rank = small.index.data * small.shape.tensor + small.index.tensor,
                                                   .sequence = config.parallel.sequence,
                                                   .micro = config.batch.micro,
-                                                  .recompute = config.model.recompute});
+                                                  .recompute = config.model.recompute,
+                                                  .replicas = replicas,
+                                                  .pipeline = replicas > 0 ? config.parallel.pipeline : 1,
+                                                  .schedule = replicas > 0 ? config.parallel.schedule : ScheduleKind{},
+                                                  .overlap = replicas > 0 ? config.parallel.overlap : Overlap{}});
   if (fresh) found->second = rehearse_part(config, small, parts);
   return found->second;
 }

@@ -34,7 +34,8 @@ struct ActivationNeed {
 /// often.
 struct ModelPart {
   PassTraffic traffic;  // backward includes what is sent again because of model.recompute
-  Traffic update;       // traffic of Transformer::update_routers() at the end of a step
+  /// Traffic once per step: Transformer::update_routers() at its end, and weights of replicas in its first pass.
+  Traffic update;
   ActivationNeed activations;
   double buffers = 0;  // bytes that it holds permanently
   /// The units that Transformer creates. A cached part may have been measured for another block, so the caller must set
@@ -68,6 +69,10 @@ class ModelParts {
     bool sequence;
     std::int64_t micro;
     Recompute recompute;
+    /// Decide how often weights of replicas are sent; default values without parallel.replicas.
+    int replicas, pipeline;
+    ScheduleKind schedule;
+    Overlap overlap;
     auto operator<=>(const Key&) const = default;
   };
   const ModelPart& find(const Config& config, const MeshRank& mesh_rank, Kind kind, const StageParts& parts);

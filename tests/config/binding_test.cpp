@@ -407,6 +407,7 @@ Config unusual() {
                 PlacementKind::pairs,
                 8,
                 0.25,
+                9,
                 DispatchKind::direct,
                 7,
                 Overlap::batches,

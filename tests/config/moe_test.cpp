@@ -153,6 +153,39 @@ TEST(ConfigProblems, impossible_moves_of_experts_are_reported) {
   });
 }
 
+TEST(ConfigProblems, impossible_replicas_are_reported) {
+  const auto replicated = [](Config& c) {
+    c.moe.experts = 16;
+    c.parallel.expert = 2;
+    c.parallel.replicas = 2;
+  };
+  Config possible = sparse();
+  replicated(possible);
+  EXPECT_THAT(problems(possible, 4), testing::IsEmpty());
+  expect_each_reported({
+      {[](Config& c) { c.parallel.replicas = 1; },
+       {"parallel.replicas = 1 with parallel.expert = 1: experts have replicas on other expert ranks only"}},
+      {[](Config& c) { c.parallel.replicas = -1; }, {"parallel.replicas = -1: must be"}},
+      {[&](Config& c) {
+         replicated(c);
+         c.parallel.replicas = 9;
+       },
+       {"parallel.replicas = 9 with moe.experts = 16 on parallel.expert = 2 ranks: other ranks have at most 8 experts: "
+        "set parallel.replicas to at most 8"}},
+      {[&](Config& c) {
+         replicated(c);
+         c.optim.train_only = {"*/mlp/*"};
+       },
+       {"parallel.replicas = 2 with optim.train_only: only experts that are trained as a whole can have replicas"}},
+      {[&](Config& c) {
+         replicated(c);
+         c.optim.lora_rank = 4;
+         c.optim.lora_targets = {"*/q_proj/weight"};
+       },
+       {"parallel.replicas = 2 with optim.lora_rank"}},
+  });
+}
+
 TEST(ConfigProblems, impossible_experts_without_weights_are_reported) {
   const auto none = [](Config& c) {
     c.moe = {};

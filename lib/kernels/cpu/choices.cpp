@@ -31,4 +31,12 @@ void run(const CpuStream& stream, const MapChoices& map) {
   }
 }
 
+void run(const CpuStream& stream, const DivideChoices& divide) {
+  require_fitting(divide);
+  require_indices("DivideChoices", "first_share", divide.first_share, 0, std::ssize(divide.destination) + 1);
+  for_each_row(stream, divide.index.rows, divide.index.cols, [&](std::int64_t t) {
+    for (std::int64_t j = 0; j < divide.index.cols; ++j) divide.y.row(t)[j] = destination_of(divide, t, j);
+  });
+}
+
 }  // namespace lyceum

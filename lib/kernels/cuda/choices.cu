@@ -36,7 +36,21 @@ __global__ void __launch_bounds__(choice_threads)
   if (threadIdx.x == 0) map.count[wanted] = count;
 }
 
+/// One thread per token, in a grid-stride loop.
+__global__ void __launch_bounds__(choice_threads) divide_choices(DivideChoices divide) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * choice_threads;
+  for (std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * choice_threads + threadIdx.x; t < divide.index.rows;
+       t += stride) {
+    for (std::int64_t j = 0; j < divide.index.cols; ++j) divide.y.row(t)[j] = destination_of(divide, t, j);
+  }
+}
+
 }  // namespace
+
+void run(const CudaStream& stream, const DivideChoices& divide) {
+  require_fitting(divide);
+  start(stream, "DivideChoices", divide_choices, blocks_for(divide.index.rows, choice_threads), choice_threads, divide);
+}
 
 void run(const CudaStream& stream, const MapChoices& map) {
   require_fitting(map);

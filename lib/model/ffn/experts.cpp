@@ -65,7 +65,7 @@ SublayerSpec ffn_experts_spec(const Config& config, const Mixture& mixture) {
           .make = [](const Config& of, const SublayerSpec& spec,
                      const SublayerContext& context) -> std::unique_ptr<Sublayer> {
             return std::make_unique<MoeLayer>(
-                of, *spec.mixture, spec.prefix(), context.mesh, context.units,
+                of, *spec.mixture, spec.prefix(), context,
                 expert_placements(of, *spec.mixture, context.mesh.expert.size(), context.measured));
           }};
 }
@@ -82,20 +82,20 @@ std::int64_t expert_column(const Config& config) {
   return parameters;
 }
 
-MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
-                   const SublayerUnits& units, ExpertPlacements placements)
+MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix,
+                   const SublayerContext& context, ExpertPlacements placements)
     : mixture_(mixture),
       prefix_(prefix),
-      mesh_(&mesh),
-      unit_(units.experts),
+      mesh_(&context.mesh),
+      unit_(context.units.experts),
       bank_(bank_tensors(config, mixture)),
       placements_(std::move(placements)),
       route_(present_route()),
-      router_(config, mixture, prefix, {units.replicated, units.untrained}, placements_.devices),
+      router_(config, mixture, prefix, {context.units.replicated, context.units.untrained}, placements_.devices),
       overlaps_(config.parallel.overlap != Overlap::none),
       activation_(activation_of(config.model)) {
-  const std::span<const std::int32_t> own = placements_.ranks.experts_of(mesh.expert.rank());
-  const SublayerParameters parameters(tensors_of_experts(config, mixture), prefix, mesh, units, own);
+  const std::span<const std::int32_t> own = placements_.ranks.experts_of(mesh_->expert.rank());
+  const SublayerParameters parameters(tensors_of_experts(config, mixture), prefix, *mesh_, context.units, own);
   down_ = parameters.find("latent/down/weight");
   up_ = parameters.find("latent/up/weight");
   shared_gate_ = parameters.find("shared_expert_gate/weight");
@@ -105,6 +105,21 @@ MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::stri
   auto bank = std::make_shared<std::vector<ExpertBank::Expert>>();
   for (const std::int32_t e : own) bank->push_back(ffn_parameters(parameters, expert_tensor_name(e, "")));
   experts_ = std::move(bank);
+  if (config.parallel.replicas > 0 && context.train && !route_.hops.empty()) make_replicas(config, context);
+}
+
+void MoeLayer::make_replicas(const Config& config, const SublayerContext& context) {
+  const std::vector<std::int64_t> elements = slot_elements();
+  const std::span<const std::int64_t> widths = std::span(mixture_.widths).first(elements.size());
+  const auto make = [&](std::int64_t width, ParameterUnit& slot) {
+    const auto expert = static_cast<std::int32_t>(std::ranges::find(widths, width) - widths.begin());
+    const SublayerParameters parameters(bank_, prefix_, *mesh_, {slot, slot, slot, &slot}, std::span(&expert, 1));
+    return ffn_parameters(parameters, expert_tensor_name(expert, ""));
+  };
+  const SpareSlots::Experts experts{
+      .widths = widths, .elements = elements, .originals = unit_, .own = *experts_, .make = make};
+  replicas_ = std::make_unique<ExpertReplicas>(config, mixture_, *mesh_, context.stream, context.type, experts,
+                                               placements_.ranks, route_);
 }
 
 ExpertRoute MoeLayer::present_route() const {
@@ -146,6 +161,7 @@ void MoeLayer::set_placement(const Placement& placement) {
   }
   placements_.ranks = placement;
   route_ = present_route();
+  if (replicas_) replicas_->placement_changed(route_);
 }
 
 Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable& x) const {
@@ -154,8 +170,10 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
   const auto [gates, index, load, logits] = router_.forward(tape, pass, run, pass.counts ? &tally_ : nullptr);
   const Tensor taken = mixture_.capacity_factor > 0 && pass.limits ? drop_over_capacity(tape, pass, index) : index;
   const Variable tokens = down_ ? tape.apply(Linear{down_}, run) : run;
+  ExpertReplicas::Routing routing{.index = taken, .plan = nullptr, .route = &route_};
+  if (replicas_ && pass.batch.replicas) routing = replicas_->prepare(tape, pass, taken);
   std::optional<Variable> of_shared;
-  Variable answers = run_routed(tape, {.x = tokens, .gates = gates, .index = taken}, route_.hops, [&] {
+  Variable answers = run_routed(tape, {.x = tokens, .gates = gates, .index = routing.index}, routing, 0, [&] {
     if (shared_) of_shared = run_shared_experts(tape, pass, x, run);
   });
   if (up_) answers = tape.apply(Linear{up_}, answers);
@@ -182,30 +200,33 @@ Tensor MoeLayer::drop_over_capacity(const Tape& tape, const Pass& pass, const Te
   return within_capacity(tape.stream(), pass.layout, capacity, index);
 }
 
-Variable MoeLayer::run_routed(Tape& tape, const TokensAndChoices& tokens, std::span<const Hop> hops,
-                              const std::function<void()>& meanwhile) const {
-  if (hops.empty()) {
-    const Variable answers =
-        mesh_->expert_tensor.size() > 1 ? run_sharded_experts(tape, tokens) : run_local_experts(tape, tokens);
+Variable MoeLayer::run_routed(Tape& tape, const TokensAndChoices& tokens, const ExpertReplicas::Routing& routing,
+                              std::size_t hop, const std::function<void()>& meanwhile) const {
+  if (hop == routing.route->hops.size()) {
+    const Variable answers = mesh_->expert_tensor.size() > 1 ? run_sharded_experts(tape, tokens, routing)
+                                                             : run_local_experts(tape, tokens, routing);
     meanwhile();
     return answers;
   }
-  const auto exchange = plan_exchange(tape.stream(), hops.front(), tokens.index, overlaps_);
+  const auto exchange = plan_exchange(tape.stream(), routing.route->hops[hop], tokens.index, overlaps_);
   const TokensAndChoices here = dispatched(tape, exchange, tokens, meanwhile);
-  const Variable answers = run_routed(tape, here, hops.subspan(1), [] {});
+  const Variable answers = run_routed(tape, here, routing, hop + 1, [] {});
   tape.release(here.x, SendTokensAgain{exchange}, tokens.x);
   return tape.apply(SumAnswers{exchange, !tape.replaying()}, answers);
 }
 
-Variable MoeLayer::run_sharded_experts(Tape& tape, const TokensAndChoices& tokens) const {
+Variable MoeLayer::run_sharded_experts(Tape& tape, const TokensAndChoices& tokens,
+                                       const ExpertReplicas::Routing& routing) const {
   const auto [shards, all] = gathered(tape, mesh_->expert_tensor, tokens);
-  const Variable answers = run_local_experts(tape, all);
+  const Variable answers = run_local_experts(tape, all, routing);
   tape.release(all.x, AllGatherReduceScatter{{shards}}, tokens.x);
   return tape.apply(ReduceScatterAllGather{{shards}}, answers);
 }
 
-Variable MoeLayer::run_local_experts(Tape& tape, const TokensAndChoices& tokens) const {
-  const auto rows = rows_of_experts(tape.stream(), route_, tokens);
+Variable MoeLayer::run_local_experts(Tape& tape, const TokensAndChoices& tokens,
+                                     const ExpertReplicas::Routing& routing) const {
+  const auto rows = rows_of_experts(tape.stream(), *routing.route, tokens, routing.rows);
+  if (routing.plan) return replicas_->run(tape, activation_, routing, *rows, tokens.x, tokens.gates);
   return tape.apply(GatedBank{{activation_, experts_, rows->segments}, rows->copies}, tokens.x, tokens.gates);
 }
 

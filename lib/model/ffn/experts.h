@@ -10,6 +10,7 @@
 #include "autograd/expert_bank.h"
 #include "config/config.h"
 #include "model/ffn/dense.h"
+#include "model/ffn/expert_replicas.h"
 #include "model/placed_experts.h"
 #include "model/routing/expert_placements.h"
 #include "model/routing/router.h"
@@ -42,10 +43,10 @@ std::int64_t expert_column(const Config& config);
 /// σ(x · w), w = shared_expert_gate/weight [1, hidden] [Qwen2-MoE].
 class MoeLayer : public Sublayer, private PlacedExperts {
  public:
-  /// Adds its parameters to `units`. `mixture`: the routed experts; `placements`: their placements. `prefix`: prefix of
-  /// the tensor names, without a slash at the end. `mesh` must outlive this.
-  MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
-           const SublayerUnits& units, ExpertPlacements placements);
+  /// Adds its parameters to the units of `context`. `mixture`: the routed experts; `placements`: their placements.
+  /// `prefix`: prefix of the tensor names, without a slash at the end. The mesh must outlive this.
+  MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const SublayerContext& context,
+           ExpertPlacements placements);
 
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
   const Mixture* mixture() const override { return &mixture_; }
@@ -59,6 +60,9 @@ class MoeLayer : public Sublayer, private PlacedExperts {
   const ParameterUnit& unit() const override { return *unit_; }
   std::vector<std::int64_t> slot_elements() const override;
   void set_placement(const Placement& placement) override;
+  void forget_replicas() override {
+    if (replicas_) replicas_->forget();
+  }
   /// Returns the route of tokens to the experts of the present placement.
   ExpertRoute present_route() const;
   /// Returns a copy of `index` [tokens, k] in which choices beyond an expert's capacity are −1, which means no expert.
@@ -68,15 +72,19 @@ class MoeLayer : public Sublayer, private PlacedExperts {
   /// Returns the shared experts' output for x, which is in the layout between matrices. `run`: the rows of x in this
   /// rank's range of tokens.
   Variable run_shared_experts(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const;
-  /// Sends tokens through `hops`, runs the routed experts with weights, and returns one gated sum per token of
-  /// `tokens`. `meanwhile` is called while tokens travel the first hop; without hops, after the experts.
-  Variable run_routed(Tape& tape, const TokensAndChoices& tokens, std::span<const Hop> hops,
-                      const std::function<void()>& meanwhile) const;
+  /// Allocates the spare slots of parallel.replicas.
+  void make_replicas(const Config& config, const SublayerContext& context);
+  /// Sends tokens through the hops of the route from number `hop` on, runs the routed experts with weights, and returns
+  /// one gated sum per token of `tokens`. `meanwhile` is called while tokens travel the first hop; without hops, after
+  /// the experts.
+  Variable run_routed(Tape& tape, const TokensAndChoices& tokens, const ExpertReplicas::Routing& routing,
+                      std::size_t hop, const std::function<void()>& meanwhile) const;
   /// Returns the gated sums of this rank's experts for tokens that are on this rank. run_sharded_experts gathers the
   /// tokens of the expert_tensor group, whose ranks share the width of the experts, and sums over its ranks.
   /// run_local_experts uses only the part of the width that this rank holds.
-  Variable run_sharded_experts(Tape& tape, const TokensAndChoices& tokens) const;
-  Variable run_local_experts(Tape& tape, const TokensAndChoices& tokens) const;
+  Variable run_sharded_experts(Tape& tape, const TokensAndChoices& tokens,
+                               const ExpertReplicas::Routing& routing) const;
+  Variable run_local_experts(Tape& tape, const TokensAndChoices& tokens, const ExpertReplicas::Routing& routing) const;
 
   Mixture mixture_;
   std::string prefix_;
@@ -92,7 +100,8 @@ class MoeLayer : public Sublayer, private PlacedExperts {
   ActivationFunction activation_;
   std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_;
   std::optional<FeedForward> shared_;
-  Parameter* shared_gate_ = nullptr;  // null without moe.shared_gate
+  Parameter* shared_gate_ = nullptr;          // null without moe.shared_gate
+  std::unique_ptr<ExpertReplicas> replicas_;  // null without parallel.replicas, and outside of training
 };
 
 }  // namespace lyceum

@@ -24,7 +24,7 @@ struct ExpertRoute {
   std::vector<Hop> hops;  // empty: all experts are on this rank
   /// [choices]: index of an expert among this rank's experts; -1: on another rank
   std::vector<std::int32_t> local_of;
-  std::int64_t local = 0;  // number of experts on this rank
+  std::int64_t local = 0;  // number of experts on this rank, with spare slots
 };
 
 /// The numbers that define a router's choice: a token chooses k of `choices`. The first of these are the experts of a

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "autograd/token_rows.h"
 #include "kernels/segments.h"
@@ -20,6 +21,9 @@ struct ExpertRows {
 struct KnownChoices {
   std::int64_t others = 0;  // experts without rows that may be chosen too; their numbers follow those with rows
   std::int64_t pairs = -1;  // number of choices of experts with rows; -1: unknown
+  /// [experts]: number of choices of each expert; empty: unknown. A GPU then allocates memory for these rows only,
+  /// which matters if experts have different widths.
+  std::span<const std::int64_t> rows = {};
 };
 
 /// Assigns rows to the choices of `experts` experts. On a GPU, the host does not wait and never learns the number of

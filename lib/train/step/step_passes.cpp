@@ -9,6 +9,7 @@
 
 #include "core/copy.h"
 #include "kernels/tensor_kernels.h"
+#include "model/placed_experts.h"
 #include "model/prediction_modules.h"
 #include "parallel/pipeline/check.h"
 #include "parallel/pipeline/transfers.h"
@@ -48,11 +49,13 @@ StepPasses::StepPasses(const Config& config, const RunSetup& setup, StagedModel&
     }
     running_loads_.emplace(setup.stream, config, mixtures, passes);
   }
+  if (config.parallel.replicas > 0) replicas_.emplace();
   for (std::int64_t m = 0; m < passes; ++m) {
     batches_.push_back(allocate_batch(setup.stream, config, config.batch.micro, reads));
     batches_.back().step = numbers_.step();
     batches_.back().pass = m;
     batches_.back().running_loads = running_loads_ ? &*running_loads_ : nullptr;
+    batches_.back().replicas = replicas_ ? &*replicas_ : nullptr;
     if (config.moe.top_k_start > 0) batches_.back().choices = numbers_.choices();
   }
   const ProcessGroup& pipeline = setup.mesh.pipeline;
@@ -128,6 +131,10 @@ std::vector<TimedAction> StepPasses::run(PassObserver* observer) {
   if (attention_logits_) attention_logits_->reset();
   launch(setup_.stream, Clear<double>{.y = numbers_.own().losses()});
   model_.clear_routing();
+  if (replicas_) {
+    replicas_->clear();
+    for (PlacedExperts* const experts : model_.placed_experts()) experts->forget_replicas();
+  }
   std::vector<TimedAction> trace = executor_->run();
   observer_ = nullptr;
   const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");

@@ -10,6 +10,7 @@
 #include "model/attention/logits.h"
 #include "model/layer_sums.h"
 #include "model/routing/running_loads.h"
+#include "model/routing/step_replicas.h"
 #include "model/staged_model.h"
 #include "optim/step_numbers.h"
 #include "parallel/data/zero.h"
@@ -62,6 +63,9 @@ class StepPasses {
   /// gradients. Returns the actions of this rank's pipeline with their times. `observer` may be null.
   std::vector<TimedAction> run(PassObserver* observer = nullptr);
 
+  /// Returns how the last run() used replicas of experts on this rank.
+  ReplicaUse replicas() const { return replicas_ ? replicas_->use() : ReplicaUse{}; }
+
   /// Returns the group of the first and the last pipeline rank if they share the embedding table (shares_table()), or
   /// else null. On the pipeline ranks between them it returns a group of those ranks, which hold no table.
   const ProcessGroup* table_holders() const { return pipeline_ends_ ? &*pipeline_ends_ : nullptr; }
@@ -85,6 +89,7 @@ class StepPasses {
   std::optional<LayerSums> layer_sums_;        // while layers are measured
   const AttentionLogits* attention_logits_ = nullptr;
   std::optional<RunningLoads> running_loads_;  // with balance.scope = global
+  std::optional<StepReplicas> replicas_;       // with parallel.replicas
   std::vector<TokenBatch> batches_;   // one per micro-batch; without tokens if no stage of this rank reads them
   PassObserver* observer_ = nullptr;  // set during run()
 };

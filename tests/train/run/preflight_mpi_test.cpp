@@ -181,6 +181,29 @@ TEST(Preflight, MovesOfExpertsToo) {
   }
 }
 
+/// Which weights and gradients are sent depends on the choices of tokens, but not how often.
+TEST(Preflight, ReplicasOfExpertsToo) {
+  const int world = test_world().size();
+  for (int zero = 0; zero <= 3; ++zero) {
+    for (ParallelConfig parallel :
+         {ParallelConfig{.expert = 2, .zero = zero}, ParallelConfig{.expert = 4, .zero = zero, .host_ranks = 2},
+          ParallelConfig{.tensor = 2, .expert = 2, .expert_tensor = 2, .zero = zero},
+          ParallelConfig{.pipeline = 2, .expert = 2, .zero = zero}}) {
+      Config config = tiny_config();
+      config.moe.expert_sizes = {5, 11, 7, 2, 16, 9, 33, 2, 8};  // every rank holds a part of each
+      parallel.replicas = 1 + zero % 2;
+      config.parallel = parallel;
+      config.batch = {.global = 24, .micro = 1, .seq_len = 12};
+      config.model.recompute = static_cast<Recompute>(zero % 3);
+      if (!contradictions(config, world).empty()) continue;
+      expect_step_as_rehearsed(config, "zero " + std::to_string(zero));
+      config.parallel.overlap = Overlap::batches;
+      if (contradictions(config, world).empty())
+        expect_step_as_rehearsed(config, "zero " + std::to_string(zero) + " by turns");
+    }
+  }
+}
+
 TEST(Preflight, OtherPrecisionsAndModelsToo) {
   const int world = test_world().size();
   Config config = tiny_config();

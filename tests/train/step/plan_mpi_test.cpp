@@ -523,6 +523,30 @@ TEST(Plan, SaysWhatTwoMicroBatchesTake) {
   }
 }
 
+/// Covers spare slots, the weights and gradients of replicas, and the memory that sends them. Experts have different
+/// widths, so that replicas help although tokens choose all experts equally often.
+TEST(Plan, SaysWhatReplicasTake) {
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.expert = 2}, ParallelConfig{.expert = 2, .zero = 2}, ParallelConfig{.expert = 2, .zero = 3},
+        ParallelConfig{.expert = 4, .zero = 1}, ParallelConfig{.expert = 4, .host_ranks = 2},
+        ParallelConfig{.expert = 4, .overlap = Overlap::batches},
+        ParallelConfig{.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true},
+        ParallelConfig{.pipeline = 2, .expert = 2, .zero = 1}}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      Config config = sizable_config(3, 32, 8);  // no rank gives all rows away, so all tokens go to all ranks
+      config.batch = {.global = 16, .micro = 1, .seq_len = 32};
+      const std::int64_t width = config.moe.expert_hidden;
+      for (std::int64_t e = 0; e < config.moe.experts; ++e) {
+        config.moe.expert_sizes.push_back(e < config.moe.experts / 2 ? width * 5 / 4 : width);
+      }
+      config.parallel = parallel;
+      config.parallel.replicas = recompute == Recompute::none ? 2 : 1;
+      config.model.recompute = recompute;
+      expect_as_planned(config);
+    }
+  }
+}
+
 /// The activations of the hash router are not compared, since it does not balance the load.
 TEST(Plan, SaysTheMemoryOfEveryRouter) {
   const int world = test_world().size(), rank = test_world().rank();

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+
+#include "autograd/expert_bank.h"
+#include "parallel/expert/spare_slots.h"
+
+namespace lyceum {
+
+/// The experts of a rank together with replicas of other ranks' experts. Forward and backward wait for the weights of
+/// the replicas; after the weight gradients, those of replicas have been added to the gradients of their originals, on
+/// the ranks of these. So the parameters are only those of this rank's own experts. All its functions are collective
+/// over the expert group.
+struct ReplicatedBank {
+  GatedBank bank;  // of SpareSlots::bank()
+  std::shared_ptr<SpareSlots> slots;
+  std::shared_ptr<const ReplicaPlan> plan;
+  const Placement* placement;  // must outlive the backward pass
+  /// See SpareSlots::await(): other passes may use the slots between the choice of replicas and the forward pass of the
+  /// bank, and between this and the backward pass.
+  bool again_in_forward, again_in_backward;
+  std::size_t own;  // number of this rank's own experts, which come first in the bank
+
+  using Saved = GatedBank::Saved;
+  Tensor forward(const Stream& stream, Saved& saved, const Tensor& x, const Tensor& gates) const;
+  std::array<Tensor, 2> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
+  std::vector<Parameter*> parameters() const;
+  void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
+};
+
+}  // namespace lyceum

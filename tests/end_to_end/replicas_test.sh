@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Usage: replicas_test.sh LYCEUM SOURCE_DIR. Replicas of hot experts change no result of a run, which can be stopped, killed
+# and continued with other settings.
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+
+constant=("${tiny[@]}" --optim.schedule=constant --balance.expert=0)
+replicated=("${constant[@]}" --parallel.expert=2 --parallel.replicas=2)
+expect 0 ranks 2 "${replicated[@]}" "--run.dir=$work/whole"
+cp "$work/out" "$work/whole.out"
+expect 0 ranks 2 "${constant[@]}" --parallel.expert=2 "--run.dir=$work/without"
+same_loss() {
+  close "loss of step 12 of $1" "$(metric "$work/$1/metrics.jsonl" 12 loss)" \
+    "$(metric "$work/without/metrics.jsonl" 12 loss)" 1e-4
+}
+same_loss whole
+less() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b) }'; }
+(($(metric "$work/whole/metrics.jsonl" 12 replicas) > 0)) || fail "no replicas were used"
+less "$(metric "$work/whole/metrics.jsonl" 12 rank_imbalance)" \
+  "$(metric "$work/whole/metrics.jsonl" 12 rank_imbalance_without_replicas)" || fail "replicas did not relieve the busiest rank"
+! grep -q replicas "$work/without/metrics.jsonl" || fail "replicas without parallel.replicas"
+# Both runs route alike, so what one of them would have without replicas is what the other has.
+close "imbalance without replicas" "$(metric "$work/whole/metrics.jsonl" 1 rank_imbalance_without_replicas)" \
+  "$(metric "$work/without/metrics.jsonl" 1 rank_imbalance)" 1e-9
+close "ranks on the console" "$(sed -nE 's/^ *12\/12 .* ranks ([0-9.]+).*/\1/p' "$work/whole.out")" \
+  "$(metric "$work/whole/metrics.jsonl" 12 rank_imbalance)" 0.01
+expect 0 "$lyceum" routing report "$work/whole" --html "$work/whole.html"
+grep -q 'mean of the layers without replicas' "$work/whole.html" || fail "no curve without replicas on the page"
+
+# Interrupted after step 5: the same bits.
+expect 0 ranks 2 "${replicated[@]}" "--run.dir=$work/stopped" --run.steps=5
+expect 0 ranks 2 "${replicated[@]}" "--run.dir=$work/stopped"
+same_weights "$work/whole/checkpoints/step-00000012" "$work/stopped/checkpoints/step-00000012"
+
+# Killed between two checkpoints, with experts that also move.
+long=("${replicated[@]}" --run.steps=160 --checkpoint.every=80 --parallel.replace_every=5 --parallel.replace_gain=0)
+expect 0 ranks 2 "${long[@]}" "--run.dir=$work/calm"
+beyond() { [[ -f $work/killed/metrics.jsonl ]] && (($(wc -l <"$work/killed/metrics.jsonl") > 85)); }
+start 2 "${long[@]}" "--run.dir=$work/killed"
+wait_for 60 beyond || fail "the run to kill does not start"
+for process in $(pgrep -f -- "--run.dir=$work/killed"); do kill -KILL "$process" 2>/dev/null || true; done
+finish
+((code != 0)) || fail "a killed run exited with code 0"
+expect 0 ranks 2 "${long[@]}" "--run.dir=$work/killed"
+says out 'resumed .*step-00000080'
+same_weights "$work/calm/checkpoints/step-00000160" "$work/killed/checkpoints/step-00000160"
+
+# Continued without replicas, and on other ranks.
+cp -r "$work/stopped" "$work/on4"
+rm -r "$work"/on4/checkpoints/step-0000001* "$work"/on4/checkpoints/LATEST
+cp -r "$work/on4" "$work/off"
+expect 0 ranks 2 "${constant[@]}" --parallel.expert=2 "--run.dir=$work/off"
+expect 0 ranks 4 "${constant[@]}" --parallel.expert=4 --parallel.replicas=1 --parallel.zero=1 "--run.dir=$work/on4"
+same_loss off
+same_loss on4
+
+# Repeated passes have the same replicas, and evaluation uses none.
+expect 0 ranks 2 "${replicated[@]}" --run.replay_every=3 --run.audit_every=2 "--run.dir=$work/replayed"
+same_weights "$work/whole/checkpoints/step-00000012" "$work/replayed/checkpoints/step-00000012"
+
+# With training stages, and in a pipeline whose first stage, that of rank 0, has no experts.
+cat >"$work/stages.ini" <<END
+[stage.2]
+from_step = 5
+batch.global = 16
+[stage.3]
+from_step = 9
+batch.global = 4
+batch.seq_len = 48
+END
+cat "$config" "$work/stages.ini" >"$work/staged.ini"
+staged=("${replicated[@]/$config/$work/staged.ini}" --checkpoint.every=3)
+expect 0 ranks 2 "${staged[@]}" "--run.dir=$work/staged"
+for step in 4 8 12; do
+  (($(metric "$work/staged/metrics.jsonl" "$step" replicas) > 0)) || fail "no replicas in step $step of a run with stages"
+done
+cp -r "$work/staged" "$work/part"
+rm -r "$work"/part/checkpoints/step-0000001* "$work"/part/checkpoints/step-00000009 "$work"/part/checkpoints/LATEST
+expect 0 ranks 2 "${staged[@]}" "--run.dir=$work/part"
+same_weights "$work"/{staged,part}/checkpoints/step-00000012
+expect 0 ranks 4 "${replicated[@]}" --parallel.pipeline=2 --model.layers=2 "--run.dir=$work/dense-first"
+less "$(metric "$work/dense-first/metrics.jsonl" 12 rank_imbalance)" \
+  "$(metric "$work/dense-first/metrics.jsonl" 12 rank_imbalance_without_replicas)" || fail "no replicas behind a dense stage"
+
+expect 2 ranks 2 "${replicated[@]}" --parallel.expert=1 "--run.dir=$work/none"
+says err 'parallel.replicas = 2 with parallel.expert = 1: experts have replicas on other expert ranks only'
+expect 2 ranks 2 "${replicated[@]}" --optim.train_only='*/mlp/*' "--run.dir=$work/none"
+says err 'parallel.replicas = 2 with optim.train_only'
+expect 2 ranks 2 "${replicated[@]}" --parallel.replicas=100000 "--run.dir=$work/none"
+says err 'parallel.replicas = 100000 with moe.experts = [0-9]+ on parallel.expert = 2 ranks: other ranks have at most'
