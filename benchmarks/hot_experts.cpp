@@ -1,0 +1,306 @@
+// Measures what hot experts cost in expert parallelism, and what moves and replicas of experts gain:
+//   mpirun -n 8 bench_hot_experts [--load SPEC]… [--option N]… [--json FILE]
+// SPEC: a routing log (routing.h5), each record of which is a step; zipf:S, Zipf's law whose ranking of the experts
+// drifts; uneven:S, the same with experts of uneven width; even. Default: even, zipf:1.2 and uneven:1.2.
+//
+// A step is forward and backward of some layers with several micro-batches. Everything is done as in training, but for
+// the matrix products of the experts, in whose time a rank sleeps: FLOPs of its rows over an emulated rate, once in
+// forward and twice in backward. So more ranks than cores can be measured, as long as the CPU use that is printed is
+// well below 100 % and `late`, how much longer ranks slept than they should, is small.
+//
+// Each round is one step of the load with every remedy in turn, so noise of the machine affects all of them. Columns:
+// - max/mean: FLOPs of the busiest rank over the mean, averaged over layers, micro-batches and rounds
+// - weights, gradients: MB of replicas that all ranks send per step. The program fails if a number of bytes is not that
+//   of the plan, or if a replica has the weights of another expert or loses gradients
+// - moves: MB that all ranks send for a move of experts before a step, mean over all moves; ms: time of a move
+// - step ms: of the slowest rank, median; spread: interquartile range relative to that
+// - balanced/step: time of a step in which experts are chosen equally often and ranks compute equally much, the mean
+//   FLOPs of the load, over the time of the step; median of the ratio over rounds
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/error.h"
+#include "expert_remedies.h"
+#include "parallel/comm/mpi_session.h"
+
+namespace {
+
+using namespace lyceum;
+
+struct Options {
+  std::vector<std::string> loads;
+  std::string json;
+  // All but the last ones are of synthetic loads too.
+  std::map<std::string, std::int64_t> numbers{
+      {"--rounds", 8},         // measured steps
+      {"--every", 4},          // steps between moves
+      {"--tokens", 512},       // of a rank in a micro-batch
+      {"--hidden", 256},       //
+      {"--width", 160},        // mean width of the experts
+      {"--micro-batches", 3},  // per step
+      {"--layers", 2},         // at most, of a log
+      {"--compute-ms", 0},     // mean time of the experts of a layer in forward; 0: 3 per rank
+      {"--hosts", 1},          // tokens travel by way of this many hosts of consecutive ranks
+      {"--first", 100},        // record of a log that is the first step
+      {"--experts", 64},       // of a synthetic load, as the next two
+      {"--top-k", 6},          //
+      {"--drift", 4},          // micro-batches until each expert falls one place
+  };
+  std::int64_t at(const char* name) const { return numbers.at(name); }
+};
+
+Options parsed(const std::vector<std::string>& words) {
+  Options options;
+  for (std::size_t i = 0; i < words.size(); i += 2) {
+    require_usage(i + 1 < words.size(), "{} needs a value", words[i]);
+    const std::string& value = words[i + 1];
+    if (words[i] == "--load") {
+      options.loads.push_back(value);
+    } else if (words[i] == "--json") {
+      options.json = value;
+    } else {
+      const auto number = options.numbers.find(words[i]);
+      require_usage(number != options.numbers.end(), "no such option: {}", words[i]);
+      require_usage(!value.empty() && value.size() < 10 && value.find_first_not_of("0123456789") == std::string::npos,
+                    "{} {}: not a number", words[i], value);
+      number->second = std::stoll(value);
+    }
+  }
+  for (const char* const name : {"--rounds", "--every", "--tokens", "--hidden", "--width", "--micro-batches",
+                                 "--layers", "--hosts", "--experts", "--top-k", "--drift"}) {
+    require_usage(options.at(name) > 0, "{} must be at least 1", name);
+  }
+  if (options.loads.empty()) options.loads = {"even", "zipf:1.2", "uneven:1.2"};
+  return options;
+}
+
+RoutingLoad load_of(const std::string& spec, const Options& options) {
+  const LoadShape shape{.experts = options.at("--experts"),
+                        .top_k = options.at("--top-k"),
+                        .layers = options.at("--layers"),
+                        .micro_batches = options.at("--micro-batches")};
+  const std::size_t colon = spec.find(':');
+  const std::string kind = spec.substr(0, colon);
+  if (kind == "even") return zipf_load(shape, 0, 1, false);
+  if (kind != "zipf" && kind != "uneven") return logged_load(spec, options.at("--first"), options.at("--layers"));
+  require_usage(colon != std::string::npos, "--load {}: an exponent must follow, for example {}:1.2", spec, kind);
+  char* end = nullptr;
+  const double exponent = std::strtod(spec.c_str() + colon + 1, &end);
+  require_usage(end != spec.c_str() + colon + 1 && *end == '\0', "--load {}: not an exponent", spec);
+  return zipf_load(shape, exponent, options.at("--drift"), kind == "uneven");
+}
+
+const std::vector<Remedy>& remedies() {
+  static const std::vector<Remedy> all{{.name = "none", .moves = false, .replicas = 0},
+                                       {.name = "moves", .moves = true, .replicas = 0},
+                                       {.name = "R = 1", .moves = false, .replicas = 1},
+                                       {.name = "R = 2", .moves = false, .replicas = 2},
+                                       {.name = "moves, R = 2", .moves = true, .replicas = 2},
+                                       {.name = "balanced", .moves = false, .replicas = 0, .forced_balance = true}};
+  return all;
+}
+
+struct Quartiles {
+  double median, spread;  // spread: interquartile range over the median
+};
+
+Quartiles quartiles(std::vector<double> values) {
+  std::ranges::sort(values);
+  const double median = values[values.size() / 2];
+  return {median, (values[values.size() * 3 / 4] - values[values.size() / 4]) / median};
+}
+
+/// The results of one remedy.
+struct Series {
+  std::vector<StepResult> steps;
+  std::vector<MoveResult> moves;
+
+  std::vector<double> seconds() const {
+    std::vector<double> all;
+    for (const StepResult& step : steps) all.push_back(step.seconds);
+    return all;
+  }
+  /// Returns the mean over the steps of a member of StepResult.
+  template <class T>
+  double mean(T StepResult::* member) const {
+    double sum = 0;
+    for (const StepResult& step : steps) sum += static_cast<double>(step.*member);
+    return sum / static_cast<double>(steps.size());
+  }
+  template <class T>
+  double mean(T MoveResult::* member) const {
+    double sum = 0;
+    for (const MoveResult& move : moves) sum += static_cast<double>(move.*member);
+    return moves.empty() ? 0 : sum / static_cast<double>(moves.size());
+  }
+};
+
+/// Returns the mean FLOPs of a rank in the forward pass: [micro-batches][layers].
+std::vector<std::vector<double>> mean_flops(const StepCounts& counts, const EmulatedExperts::Sizes& sizes, int ranks) {
+  std::vector<std::vector<double>> flops;
+  for (const auto& micro_batch : counts) {
+    std::vector<double>& of_layers = flops.emplace_back();
+    for (const std::vector<std::int64_t>& experts : micro_batch) {
+      double sum = 0;
+      for (std::size_t e = 0; e < experts.size(); ++e) sum += static_cast<double>(experts[e]) * sizes.flops(e);
+      of_layers.push_back(sum / ranks);
+    }
+  }
+  return flops;
+}
+
+struct Measurement {
+  StepShape shape;
+  std::vector<Series> series;  // of remedies()
+  double emulated = 0;         // mean seconds of emulated computation of a rank in a step
+};
+
+/// Collective. Measures all remedies under one load.
+Measurement measure(const Mesh& mesh, const RoutingLoad& load, const RoutingLoad& even, const StepShape& shape,
+                    std::int64_t rounds) {
+  const Stream stream = CpuStream(1);
+  std::vector<std::unique_ptr<RemediedExperts>> cases;
+  for (const Remedy& remedy : remedies()) {
+    cases.push_back(std::make_unique<RemediedExperts>(mesh, stream, remedy, load, shape));
+  }
+  const EmulatedExperts::Sizes sizes{.hidden = shape.hidden,
+                                     .top_k = load.top_k,
+                                     .widths = widths_of(load, shape.widths),
+                                     .replicas = 0};
+  Measurement result{.shape = shape, .series = std::vector<Series>(cases.size())};
+  const int ranks = mesh.world.size();
+  for (std::int64_t step = -1; step < rounds; ++step) {  // the first one warms up
+    const StepCounts counts = counts_of_step(load, shape, ranks, step),
+                     balanced = counts_of_step(even, shape, ranks, step);
+    const std::vector<std::vector<double>> flops = mean_flops(counts, sizes, ranks);
+    for (std::size_t c = 0; c < cases.size(); ++c) {
+      RemediedExperts& one = *cases[c];
+      if (one.remedy().moves && step >= 0 && step % shape.every == 0) {
+        result.series[c].moves.push_back(one.move(load, step));
+      }
+      const StepResult done = one.run(one.remedy().forced_balance ? balanced : counts, flops, step);
+      if (step >= 0) result.series[c].steps.push_back(done);
+    }
+    if (step < 0) continue;
+    for (const std::vector<double>& micro_batch : flops) {
+      for (const double each : micro_batch) result.emulated += 3 * each / shape.rate / static_cast<double>(rounds);
+    }
+  }
+  return result;
+}
+
+nlohmann::ordered_json report(const RoutingLoad& load, const Measurement& measured, const Options& options, int ranks) {
+  const std::vector<double> balanced = measured.series.back().seconds();
+  double wall = 0, cpu = 0, late = 0;
+  for (const Series& series : measured.series) {
+    wall += series.mean(&StepResult::seconds);
+    cpu += series.mean(&StepResult::cpu_seconds);
+    late = std::max(late, series.steps.back().lateness);
+  }
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  const double use = cpu / wall / cores, share = measured.emulated / quartiles(balanced).median,
+               rows = measured.series.front().mean(&StepResult::row_bytes) / ranks;
+  fmt::print("\n{}: {} experts, top {}, {} layers; an emulated rank has {:.1f} GFLOP/s and sends {:.2f} MB of rows per "
+             "step\nCPU use {:.0f} %, late {:.1f} %, emulated computation {:.0f} % of a balanced step\n",
+             load.name, load.experts(), load.top_k, load.layers, measured.shape.rate * 1e-9, rows * 1e-6, 100 * use,
+             100 * late, 100 * share);
+  fmt::print("{:<13} {:>8} {:>8} {:>9} {:>8} {:>6} {:>8} {:>6} {:>13}\n", "", "max/mean", "weights", "gradients",
+             "moves", "ms", "step ms", "spread", "balanced/step");
+  nlohmann::ordered_json rows_of_json = nlohmann::ordered_json::array();
+  for (std::size_t c = 0; c < measured.series.size(); ++c) {
+    const Series& series = measured.series[c];
+    const std::vector<double> seconds = series.seconds();
+    std::vector<double> ratios;
+    for (std::size_t i = 0; i < seconds.size(); ++i) ratios.push_back(balanced[i] / seconds[i]);
+    const Quartiles step = quartiles(seconds), ratio = quartiles(ratios);
+    fmt::print("{:<13} {:>8.3f} {:>8.2f} {:>9.2f} {:>8.2f} {:>6.0f} {:>8.1f} {:>5.1f}% {:>13.3f}\n", remedies()[c].name,
+               series.mean(&StepResult::imbalance), series.mean(&StepResult::weight_bytes) * 1e-6,
+               series.mean(&StepResult::gradient_bytes) * 1e-6, series.mean(&MoveResult::bytes) * 1e-6,
+               series.mean(&MoveResult::seconds) * 1e3, step.median * 1e3, 100 * step.spread, ratio.median);
+    rows_of_json.push_back({{"remedy", remedies()[c].name},
+                            {"max_over_mean", series.mean(&StepResult::imbalance)},
+                            {"replicas_per_step", series.mean(&StepResult::replicas)},
+                            {"weight_bytes", series.mean(&StepResult::weight_bytes)},
+                            {"weight_bytes_planned", series.mean(&StepResult::planned_weight_bytes)},
+                            {"gradient_bytes", series.mean(&StepResult::gradient_bytes)},
+                            {"gradient_bytes_planned", series.mean(&StepResult::planned_gradient_bytes)},
+                            {"row_bytes", series.mean(&StepResult::row_bytes)},
+                            {"move_bytes", series.mean(&MoveResult::bytes)},
+                            {"move_bytes_planned", series.mean(&MoveResult::planned_bytes)},
+                            {"moved_experts", series.mean(&MoveResult::experts)},
+                            {"move_ms", series.mean(&MoveResult::seconds) * 1e3},
+                            {"step_ms", step.median * 1e3},
+                            {"step_spread", step.spread},
+                            {"balanced_over_step", ratio.median},
+                            {"balanced_over_step_spread", ratio.spread}});
+  }
+  std::fflush(stdout);
+  nlohmann::ordered_json numbers;
+  for (const auto& [name, value] : options.numbers) numbers[name.substr(2)] = value;
+  return {{"load", load.name},
+          {"experts", load.experts()},
+          {"top_k", load.top_k},
+          {"layers", load.layers},
+          {"ranks", ranks},
+          {"cores", cores},
+          {"options", numbers},
+          {"emulated_gflops", measured.shape.rate * 1e-9},
+          {"emulated_share", share},
+          {"cpu_use", use},
+          {"lateness", late},
+          {"remedies", rows_of_json}};
+}
+
+int run(const MpiSession& session, const Options& options) {
+  const int ranks = session.size();
+  require_usage(ranks > 1, "one rank has all experts: use mpirun -n 8");
+  const Mesh mesh = Mesh::create(session.world(300), {.expert = ranks, .expert_hosts = static_cast<int>(options.at("--hosts"))});
+  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  for (const std::string& spec : options.loads) {
+    const RoutingLoad load = load_of(spec, options);
+    RoutingLoad even = load;
+    even.tokens = [&load](std::int64_t, std::int64_t, std::int64_t) { return std::vector<double>(load.sizes.size(), 1); };
+    StepShape shape{.tokens = options.at("--tokens"),
+                    .hidden = options.at("--hidden"),
+                    .micro_batches = options.at("--micro-batches"),
+                    .widths = options.at("--width"),
+                    .every = options.at("--every"),
+                    .rate = 0};
+    const double milliseconds = static_cast<double>(options.at("--compute-ms") > 0 ? options.at("--compute-ms") : 3 * ranks);
+    shape.rate = 6e3 * static_cast<double>(shape.tokens * load.top_k * shape.hidden * shape.widths) / milliseconds;
+    const Measurement measured = measure(mesh, load, even, shape, options.at("--rounds"));
+    if (session.rank() == 0) results.push_back(report(load, measured, options, ranks));
+  }
+  if (session.rank() == 0 && !options.json.empty()) {
+    std::ofstream file(options.json);
+    file << results.dump(1) << '\n';
+    require(file.flush().good(), "{}: cannot be written", options.json);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const MpiSession session;
+  try {
+    return run(session, parsed({arguments + 1, arguments + count}));
+  } catch (const Error& error) {
+    fmt::print(stderr, "bench_hot_experts: {}\n", error.what());
+    session.abort(error.code());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bench_hot_experts: {}\n", error.what());
+    session.abort(ExitCode::failed);
+  }
+}
