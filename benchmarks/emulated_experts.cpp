@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "kernels/tensor_kernels.h"
 #include "model/ffn/expert_replicas.h"
 
 namespace lyceum {
@@ -78,7 +77,8 @@ struct EmulatedBank {
 void EmulatedProcessor::compute(double flops) {
   const double seconds = flops / rate_;
   const auto start = Clock::now();
-  std::this_thread::sleep_until(start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
+  std::this_thread::sleep_until(start +
+                                std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
   wanted_ += seconds;
   taken_ += seconds_since(start);
 }

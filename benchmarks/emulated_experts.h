@@ -58,17 +58,18 @@ class EmulatedExperts {
   /// Call before a step.
   void forget_replicas();
 
-  /// What a pass did.
+  /// The work and the replicas of a pass.
   struct Use {
-    double flops = 0;                                        // of this rank, forward
-    std::int64_t weight_bytes = 0, gradient_bytes = 0;       // of all ranks, as the plan of replicas predicts
-    std::int64_t replicas = 0;                               // of all ranks
+    double flops = 0;                                   // of this rank, forward
+    std::int64_t weight_bytes = 0, gradient_bytes = 0;  // of all ranks, as the plan of replicas predicts
+    std::int64_t replicas = 0;                          // of all ranks
   };
   /// Collective. Returns the sum of the outputs of each token's experts. `flops`: FLOPs of this rank in the forward
   /// pass, instead of those of its rows.
   Variable forward(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index,
                    EmulatedProcessor& processor, std::optional<double> flops, Use& use);
-  /// Throws an Error unless the gradients of this rank's experts count `tokens` [experts] tokens since they were zeroed.
+  /// Throws an Error unless the gradients of this rank's experts count `tokens` [experts] tokens since they were
+  /// zeroed.
   void check_gradients(std::span<const std::int64_t> tokens) const;
 
   /// Return the bytes of weights and of gradients that this rank has sent so far, to replicas and back.

@@ -48,7 +48,7 @@ RoutingLoad zipf_load(const LoadShape& shape, double exponent, std::int64_t drif
                        places = number >= 0 ? number / drift : (number + 1) / drift - 1;
     std::vector<double> relative(static_cast<std::size_t>(shape.experts));
     for (std::int64_t i = 0; i < shape.experts; ++i) {
-      const std::int64_t rank = ((i + places) % shape.experts + shape.experts) % shape.experts;
+      const std::int64_t rank = ((i - places) % shape.experts + shape.experts) % shape.experts;
       relative[order(static_cast<std::uint64_t>(i))] = std::pow(static_cast<double>(rank + 1), -exponent);
     }
     return relative;

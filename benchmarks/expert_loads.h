@@ -29,15 +29,15 @@ struct LoadShape {
 };
 
 /// Returns a load with Zipf's law: the i-th most popular expert of a layer has i^-exponent times the tokens of the most
-/// popular one. Each layer has its own order of popularity, which drifts: every expert falls one place after
-/// `drift` micro-batches, and the last one becomes the first. An exponent of 0 is an even load. `uneven`: the experts
+/// popular one. Each layer has its own order of popularity, which drifts: after `drift` micro-batches, every expert
+/// rises one place, and the first one becomes the last. An exponent of 0 is an even load. `uneven`: the experts
 /// have the widths of MoDSE's pairs of a wide and a narrow expert; `experts` must be a multiple of 8.
 RoutingLoad zipf_load(const LoadShape& shape, double exponent, std::int64_t drift, bool uneven);
 
 /// Returns the load of a routing log (routing.h5), whose records are steps: record `first` is step 0. The micro-batches
 /// of a step have the counts of their step. At most `layers` routers of FFNs are used, the first ones. After the last
-/// record, and before the first one, the load is that of the nearest record. Throws a bad_input Error if the file cannot
-/// be read, or if its layers differ in experts or top_k.
+/// record, and before the first one, the load is that of the nearest record. Throws a bad_input Error if the file
+/// cannot be read, or if its layers differ in experts or top_k.
 RoutingLoad logged_load(const std::filesystem::path& file, std::int64_t first, std::int64_t layers);
 
 /// Returns the numbers of tokens that choose each expert [experts], in proportion to `relative`, for `tokens` tokens

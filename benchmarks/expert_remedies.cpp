@@ -11,6 +11,7 @@
 
 #include "core/copy.h"
 #include "core/random.h"
+#include "kernels/tensor_kernels.h"
 #include "parallel/expert/rebalance.h"
 
 namespace lyceum {
@@ -70,23 +71,25 @@ RemediedExperts::RemediedExperts(const Mesh& mesh, const Stream& stream, const R
     layers_.push_back(std::make_unique<EmulatedExperts>(mesh, stream, type, sizes_, static_cast<int>(l)));
     units.push_back(&layers_.back()->unit());
   }
-  zero_ = std::make_unique<Zero>(units, mesh, stream, Zero::Options{.micro_batches = shape.micro_batches, .type = type});
+  zero_ =
+      std::make_unique<Zero>(units, mesh, stream, Zero::Options{.micro_batches = shape.micro_batches, .type = type});
   for (const auto& layer : layers_) layer->mark_weights();
   optimizer_ = std::make_unique<Optimizer>(OptimConfig{}, mesh, stream, zero_->shares());
   optimizer_->adopt_weights();
   for (const std::int64_t width : sizes_.widths) kinds_.push_back(static_cast<int>(width));
-  const auto normal = [&](const char* name, std::int64_t columns, DType of) {
-    const Tensor values = Tensor::empty(stream, of, {shape.tokens, columns});
-    const Philox random(1, name);
-    for (std::int64_t i = 0; i < values.size(); ++i) {
-      const auto value = static_cast<float>(random.normal(static_cast<std::uint64_t>(i)));
-      of == DType::f32 ? values.data<float>()[i] = value : (values.data<bfloat16>()[i] = bfloat16(value), value);
-    }
-    return values;
+  const auto normal = [&](const char* name, std::int64_t columns) {
+    std::vector<float> values(static_cast<std::size_t>(shape.tokens * columns));
+    fill_normal(values, 1.0, Philox(1, name), 0);
+    return tensor_of(stream, {shape.tokens, columns}, values);
   };
-  x_ = normal("x", shape.hidden, type);
-  dy_ = normal("dy", shape.hidden, type);
-  gates_ = normal("gates", top_k_, accumulator_of(type));
+  const auto rounded = [&](const Tensor& values) {
+    const Tensor y = Tensor::empty(stream, type, values.shape());
+    convert(stream, values, y);
+    return y;
+  };
+  x_ = rounded(normal("x", shape.hidden));
+  dy_ = rounded(normal("dy", shape.hidden));
+  gates_ = normal("gates", top_k_);
 }
 
 MoveResult RemediedExperts::move(const RoutingLoad& load, std::int64_t step) {

@@ -17,8 +17,8 @@ namespace lyceum {
 /// A way to live with hot experts.
 struct Remedy {
   std::string name;
-  bool moves;                  // experts move between steps, as with parallel.replace_every
-  int replicas;                // parallel.replicas
+  bool moves;                   // experts move between steps, as with parallel.replace_every
+  int replicas;                 // parallel.replicas
   bool forced_balance = false;  // all experts are chosen equally often, and all ranks compute equally much
 };
 
@@ -35,11 +35,11 @@ using StepCounts = std::vector<std::vector<std::vector<std::int64_t>>>;
 
 /// Sums over all ranks but where stated otherwise.
 struct StepResult {
-  double seconds = 0;               // of the slowest rank
-  double imbalance = 1;             // FLOPs of the busiest rank over the mean, averaged over layers and micro-batches
-  double lateness = 0;              // see EmulatedProcessor; mean over the ranks, since the beginning
+  double seconds = 0;    // of the slowest rank
+  double imbalance = 1;  // FLOPs of the busiest rank over the mean, averaged over layers and micro-batches
+  double lateness = 0;   // see EmulatedProcessor; mean over the ranks, since the beginning
   double cpu_seconds = 0;
-  std::int64_t row_bytes = 0;       // of tokens, choices, gates and their gradients
+  std::int64_t row_bytes = 0;                                         // of tokens, choices, gates and their gradients
   std::int64_t weight_bytes = 0, gradient_bytes = 0;                  // of replicas, measured
   std::int64_t planned_weight_bytes = 0, planned_gradient_bytes = 0;  // the same, as planned
   std::int64_t replicas = 0;

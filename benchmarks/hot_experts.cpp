@@ -17,6 +17,7 @@
 // - balanced/step: time of a step in which experts are chosen equally often and ranks compute equally much, the mean
 //   FLOPs of the load, over the time of the step; median of the ratio over rounds
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,7 +25,6 @@
 #include <exception>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -41,7 +41,6 @@ using namespace lyceum;
 struct Options {
   std::vector<std::string> loads;
   std::string json;
-  // All but the last ones are of synthetic loads too.
   std::map<std::string, std::int64_t> numbers{
       {"--rounds", 8},         // measured steps
       {"--every", 4},          // steps between moves
@@ -55,7 +54,7 @@ struct Options {
       {"--first", 100},        // record of a log that is the first step
       {"--experts", 64},       // of a synthetic load, as the next two
       {"--top-k", 6},          //
-      {"--drift", 4},          // micro-batches until each expert falls one place
+      {"--drift", 4},          // micro-batches until each expert rises one place
   };
   std::int64_t at(const char* name) const { return numbers.at(name); }
 };
@@ -133,13 +132,13 @@ struct Series {
   }
   /// Returns the mean over the steps of a member of StepResult.
   template <class T>
-  double mean(T StepResult::* member) const {
+  double mean(T StepResult::*member) const {
     double sum = 0;
     for (const StepResult& step : steps) sum += static_cast<double>(step.*member);
     return sum / static_cast<double>(steps.size());
   }
   template <class T>
-  double mean(T MoveResult::* member) const {
+  double mean(T MoveResult::*member) const {
     double sum = 0;
     for (const MoveResult& move : moves) sum += static_cast<double>(move.*member);
     return moves.empty() ? 0 : sum / static_cast<double>(moves.size());
@@ -174,10 +173,8 @@ Measurement measure(const Mesh& mesh, const RoutingLoad& load, const RoutingLoad
   for (const Remedy& remedy : remedies()) {
     cases.push_back(std::make_unique<RemediedExperts>(mesh, stream, remedy, load, shape));
   }
-  const EmulatedExperts::Sizes sizes{.hidden = shape.hidden,
-                                     .top_k = load.top_k,
-                                     .widths = widths_of(load, shape.widths),
-                                     .replicas = 0};
+  const EmulatedExperts::Sizes sizes{
+      .hidden = shape.hidden, .top_k = load.top_k, .widths = widths_of(load, shape.widths), .replicas = 0};
   Measurement result{.shape = shape, .series = std::vector<Series>(cases.size())};
   const int ranks = mesh.world.size();
   for (std::int64_t step = -1; step < rounds; ++step) {  // the first one warms up
@@ -211,10 +208,11 @@ nlohmann::ordered_json report(const RoutingLoad& load, const Measurement& measur
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const double use = cpu / wall / cores, share = measured.emulated / quartiles(balanced).median,
                rows = measured.series.front().mean(&StepResult::row_bytes) / ranks;
-  fmt::print("\n{}: {} experts, top {}, {} layers; an emulated rank has {:.1f} GFLOP/s and sends {:.2f} MB of rows per "
-             "step\nCPU use {:.0f} %, late {:.1f} %, emulated computation {:.0f} % of a balanced step\n",
-             load.name, load.experts(), load.top_k, load.layers, measured.shape.rate * 1e-9, rows * 1e-6, 100 * use,
-             100 * late, 100 * share);
+  fmt::print(
+      "\n{}: {} experts, top {}, {} layers; an emulated rank has {:.1f} GFLOP/s and sends {:.2f} MB of rows per "
+      "step\nCPU use {:.0f} %, late {:.1f} %, emulated computation {:.0f} % of a balanced step\n",
+      load.name, load.experts(), load.top_k, load.layers, measured.shape.rate * 1e-9, rows * 1e-6, 100 * use,
+      100 * late, 100 * share);
   fmt::print("{:<13} {:>8} {:>8} {:>9} {:>8} {:>6} {:>8} {:>6} {:>13}\n", "", "max/mean", "weights", "gradients",
              "moves", "ms", "step ms", "spread", "balanced/step");
   nlohmann::ordered_json rows_of_json = nlohmann::ordered_json::array();
@@ -248,36 +246,34 @@ nlohmann::ordered_json report(const RoutingLoad& load, const Measurement& measur
   std::fflush(stdout);
   nlohmann::ordered_json numbers;
   for (const auto& [name, value] : options.numbers) numbers[name.substr(2)] = value;
-  return {{"load", load.name},
-          {"experts", load.experts()},
-          {"top_k", load.top_k},
-          {"layers", load.layers},
-          {"ranks", ranks},
-          {"cores", cores},
-          {"options", numbers},
-          {"emulated_gflops", measured.shape.rate * 1e-9},
-          {"emulated_share", share},
-          {"cpu_use", use},
-          {"lateness", late},
-          {"remedies", rows_of_json}};
+  return {{"load", load.name},       {"experts", load.experts()},
+          {"top_k", load.top_k},     {"layers", load.layers},
+          {"ranks", ranks},          {"cores", cores},
+          {"options", numbers},      {"emulated_gflops", measured.shape.rate * 1e-9},
+          {"emulated_share", share}, {"cpu_use", use},
+          {"lateness", late},        {"remedies", rows_of_json}};
 }
 
 int run(const MpiSession& session, const Options& options) {
   const int ranks = session.size();
   require_usage(ranks > 1, "one rank has all experts: use mpirun -n 8");
-  const Mesh mesh = Mesh::create(session.world(300), {.expert = ranks, .expert_hosts = static_cast<int>(options.at("--hosts"))});
+  const Mesh mesh =
+      Mesh::create(session.world(300), {.expert = ranks, .expert_hosts = static_cast<int>(options.at("--hosts"))});
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   for (const std::string& spec : options.loads) {
     const RoutingLoad load = load_of(spec, options);
     RoutingLoad even = load;
-    even.tokens = [&load](std::int64_t, std::int64_t, std::int64_t) { return std::vector<double>(load.sizes.size(), 1); };
+    even.tokens = [&load](std::int64_t, std::int64_t, std::int64_t) {
+      return std::vector<double>(load.sizes.size(), 1);
+    };
     StepShape shape{.tokens = options.at("--tokens"),
                     .hidden = options.at("--hidden"),
                     .micro_batches = options.at("--micro-batches"),
                     .widths = options.at("--width"),
                     .every = options.at("--every"),
                     .rate = 0};
-    const double milliseconds = static_cast<double>(options.at("--compute-ms") > 0 ? options.at("--compute-ms") : 3 * ranks);
+    const double milliseconds =
+        static_cast<double>(options.at("--compute-ms") > 0 ? options.at("--compute-ms") : 3 * ranks);
     shape.rate = 6e3 * static_cast<double>(shape.tokens * load.top_k * shape.hidden * shape.widths) / milliseconds;
     const Measurement measured = measure(mesh, load, even, shape, options.at("--rounds"));
     if (session.rank() == 0) results.push_back(report(load, measured, options, ranks));
