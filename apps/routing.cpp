@@ -190,6 +190,7 @@ void write_page(const RoutingRequest& request, const RoutingReader& log, std::op
   input.outliers = metrics["outliers"];
   input.rank_imbalance = metrics["rank_imbalance"];
   input.rank_imbalance_max = metrics["rank_imbalance_max"];
+  input.rank_imbalance_without_replicas = metrics["rank_imbalance_without_replicas"];
   for (const auto& [key, points] : metrics) {
     if (key.starts_with("layer_") || key == "largest_logit") input.layers[key] = points;
   }

@@ -197,7 +197,13 @@ class HalfBlock {
  public:
   HalfBlock(const CpuStream& stream, const Mesh& mesh, DType type, const Config& config) : stream_(stream) {
     const SublayerSpec spec = attention_spec(config, 0);
-    half_ = spec.make(config, spec, {mesh, {unit_, unit_, unit_}, {}});
+    half_ = spec.make(config, spec,
+                      {.mesh = mesh,
+                       .units = {unit_, unit_, unit_},
+                       .measured = {},
+                       .stream = stream,
+                       .type = type,
+                       .train = true});
     unit_.allocate(stream, type, true);
     unit_.initialize(stream, 1);
   }

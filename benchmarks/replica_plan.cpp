@@ -1,5 +1,5 @@
-// Measures how long a rank takes to choose replicas of hot experts for the micro-batch of one layer (plan_replicas()
-// and shares_of_source()), and how good they are:
+// Measures how long a rank takes to choose replicas of hot experts for the micro-batch of one layer (sums of the
+// rows of all sources, plan_replicas() and shares_of_source()), and how good they are:
 //   bench_replica_plan
 // Columns of the table:
 // - R: spare slots per rank
@@ -28,14 +28,14 @@ using namespace lyceum;
 
 constexpr int layers = 31;
 
-std::vector<std::int64_t> rows_of_layer(int layer, int micro_batch, int ranks, std::int64_t experts, double skew) {
+std::vector<std::int32_t> rows_of_layer(int layer, int micro_batch, int ranks, std::int64_t experts, double skew) {
   const Philox hot(5, fmt::format("layer {}", layer)), noise(6, fmt::format("layer {} of {}", layer, micro_batch));
-  std::vector<std::int64_t> rows;
+  std::vector<std::int32_t> rows;
   for (int s = 0; s < ranks; ++s) {
     for (std::int64_t e = 0; e < experts; ++e) {
       const double own = 0.1 * noise.normal(static_cast<std::uint64_t>(s * experts + e));
       rows.push_back(
-          static_cast<std::int64_t>(1000 * std::exp(skew * hot.normal(static_cast<std::uint64_t>(e)) + own)));
+          static_cast<std::int32_t>(1000 * std::exp(skew * hot.normal(static_cast<std::uint64_t>(e)) + own)));
     }
   }
   return rows;
@@ -46,8 +46,11 @@ struct Result {
   ReplicaPlan plan;
 };
 
-Result timed(const ReplicaProblem& problem) {
+Result timed(const ReplicaProblem& given) {
   const auto work = [&] {
+    ReplicaProblem problem = given;
+    const std::vector<std::int64_t> totals = problem.rows_of_experts(problem.sources());
+    problem.totals = totals;
     ReplicaPlan plan = plan_replicas(problem);
     if (shares_of_source(problem, plan, problem.sources() / 2).size() > problem.rows.size()) std::abort();
     return plan;
@@ -56,8 +59,8 @@ Result timed(const ReplicaProblem& problem) {
   const auto start = Clock::now();
   ReplicaPlan plan = work();
   const double microseconds = 1e6 * seconds_since(start);
-  const std::vector<std::int64_t> loads = rank_loads(problem, plan);
-  const double mean = static_cast<double>(std::reduce(loads.begin(), loads.end())) / problem.ranks();
+  const std::vector<std::int64_t> loads = rank_loads(given, plan);
+  const double mean = static_cast<double>(std::reduce(loads.begin(), loads.end())) / given.ranks();
   return {microseconds, static_cast<double>(std::ranges::max(loads)) / mean, std::move(plan)};
 }
 
@@ -72,7 +75,7 @@ void measure(int ranks, std::int64_t experts, double skew, int slots) {
   std::vector<double> first_time, next_time;
   double before = 0, after = 0, next = 0, worst = 0, copies = 0, sent = 0;
   for (int layer = 0; layer < layers; ++layer) {
-    const std::vector<std::int64_t> rows = rows_of_layer(layer, 0, ranks, experts, skew),
+    const std::vector<std::int32_t> rows = rows_of_layer(layer, 0, ranks, experts, skew),
                                     later = rows_of_layer(layer, 1, ranks, experts, skew);
     ReplicaProblem problem{
         .placement = placement, .rows = rows, .costs = costs, .slots = slots, .held = {}, .ranks_per_host = 8};

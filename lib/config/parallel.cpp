@@ -104,6 +104,11 @@ void check_replacement(Findings& findings, const Config& config) {
                   every, config.moe.group_limit, config.balance.device_groups, parallel.expert);
 }
 
+int most_replicas(const Config& config, int ranks) {
+  const std::int64_t experts = std::clamp<std::int64_t>(config.moe.experts, 0, 1 << 20);
+  return static_cast<int>(experts - experts / std::max(1, ranks));
+}
+
 void check_replicas(Findings& findings, const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   const int replicas = parallel.replicas;
@@ -112,7 +117,7 @@ void check_replicas(Findings& findings, const Config& config) {
                   "parallel.replicas = {} with parallel.expert = {}: experts have replicas on other expert ranks only: "
                   "set parallel.replicas = 0, or parallel.expert",
                   replicas, parallel.expert);
-  const std::int64_t others = config.moe.experts - config.moe.experts / std::max(1, parallel.expert);
+  const int others = most_replicas(config, parallel.expert);
   findings.unless(
       parallel.expert <= 1 || replicas <= others,
       "parallel.replicas = {} with moe.experts = {} on parallel.expert = {} ranks: other ranks have at most "

@@ -66,6 +66,9 @@ void declare_keys(ConfigKeys& keys, ParallelConfig& parallel);
 void check_placement(Findings& findings, const Config& config);
 /// Checks that experts can move between ranks, if parallel.replace_every is set.
 void check_replacement(Findings& findings, const Config& config);
+/// Returns the largest possible value of parallel.replicas on `ranks` expert ranks: the number of experts that a rank
+/// does not own, if all own equally many; 0 on one rank.
+int most_replicas(const Config& config, int ranks);
 /// Checks that experts can have replicas on other ranks, if parallel.replicas is set.
 void check_replicas(Findings& findings, const Config& config);
 

@@ -163,6 +163,9 @@ void add_end_of_step(const Config& config, const MeshRank& mesh_rank, std::span<
   }
   for (const Axis axis : whole_model) {
     end.add(mesh_rank, axis, Transfer::all_reduce, number(summed_loads(config)) * sizeof(std::int64_t));
+    if (config.parallel.replicas > 0) {
+      end.add(mesh_rank, axis, Transfer::all_reduce, number(summed_replicas(config)) * sizeof(std::int64_t));
+    }
   }
 }
 

@@ -264,6 +264,7 @@ const ModelPart& ModelParts::find(const Config& config, const MeshRank& mesh_ran
       smallest_equivalent(mesh_rank, kind == Kind::sparse || (modules && is_sparse(config, config.model.layers)));
   const std::optional<Mixture> experts =
       kind == Kind::sparse ? routed_experts(config, parts.blocks.first) : std::nullopt;
+  const int replicas = config.parallel.replicas;
   const bool is_block = kind == Kind::sparse || kind == Kind::dense;
   const std::optional<Mixture> heads = is_block ? attention_experts(config, parts.blocks.first) : std::nullopt;
   const auto [found, fresh] = parts_.try_emplace({.kind = kind,
@@ -278,7 +279,11 @@ const ModelPart& ModelParts::find(const Config& config, const MeshRank& mesh_ran
                                                   .rank = small.index.data * small.shape.tensor + small.index.tensor,
                                                   .sequence = config.parallel.sequence,
                                                   .micro = config.batch.micro,
-                                                  .recompute = config.model.recompute});
+                                                  .recompute = config.model.recompute,
+                                                  .replicas = replicas,
+                                                  .pipeline = replicas > 0 ? config.parallel.pipeline : 1,
+                                                  .schedule = replicas > 0 ? config.parallel.schedule : ScheduleKind{},
+                                                  .overlap = replicas > 0 ? config.parallel.overlap : Overlap{}});
   if (fresh) found->second = rehearse_part(config, small, parts);
   return found->second;
 }

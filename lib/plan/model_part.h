@@ -69,6 +69,10 @@ class ModelParts {
     bool sequence;
     std::int64_t micro;
     Recompute recompute;
+    /// With parallel.replicas, keys that decide how often weights are sent; else default values.
+    int replicas, pipeline;
+    ScheduleKind schedule;
+    Overlap overlap;
     auto operator<=>(const Key&) const = default;
   };
   const ModelPart& find(const Config& config, const MeshRank& mesh_rank, Kind kind, const StageParts& parts);

@@ -26,7 +26,7 @@ struct LayerLoad {
   Placement ranks;            // experts → ranks of the expert group
   std::vector<double> share;  // [choices]: tokens that a choice gets over the mean of all choices; see LoadProfile
   double imbalance = 1;       // FLOPs of the busiest rank over the mean of all ranks
-  double fullest = 0;         // sum of the shares of the experts of the rank that has most
+  double fullest = 0;         // sum of the shares of the experts of the rank that has most; replicas take their part
   RowGrowth rows;
 };
 
@@ -35,8 +35,8 @@ class PlacedLoad {
  public:
   /// Places the experts of a resolved configuration: by parallel.placement, with `loads` as the measured load, and, if
   /// parallel.replace_every is set, moved from there as a run moves them by this load. `loads`: see LoadProfile;
-  /// moe.capacity_factor limits them. Mixtures that are not in `loads`
-  /// have an even load.
+  /// moe.capacity_factor limits them. Mixtures that are not in `loads` have an even load. With
+  /// parallel.replicas, plan_replicas() gives rows of hot experts to other ranks.
   PlacedLoad(const Config& config, std::span<const ExpertLoad> loads);
 
   /// Returns the load of a layer; null if its experts are not divided among ranks.
@@ -49,16 +49,16 @@ class PlacedLoad {
   std::vector<std::ptrdiff_t> indices_;  // by layer: the element of layers_; −1 if there is none
 };
 
-/// Caches the PlacedLoad of configurations that differ only in mesh, batch and recomputation, or in parallel.placement
-/// and parallel.replace_every.
+/// Caches the PlacedLoad of configurations that differ only in mesh, batch and recomputation, or in parallel.placement,
+/// parallel.replace_every and parallel.replicas.
 class PlacedLoads {
  public:
   /// All calls must have the same loads. The reference remains valid as long as the cache.
   const PlacedLoad& of(const Config& config, std::span<const ExpertLoad> loads);
 
  private:
-  // Expert ranks, their hosts, parallel.placement, true if experts move, parallel.replace_gain.
-  using Key = std::tuple<int, int, PlacementKind, bool, double>;
+  // Expert ranks, their hosts, parallel.placement, true if experts move, parallel.replace_gain, parallel.replicas.
+  using Key = std::tuple<int, int, PlacementKind, bool, double, int>;
   std::map<Key, PlacedLoad> placed_;
 };
 

@@ -95,10 +95,12 @@ Json load_json(const LoadComparison& load) {
     Json& own = variants.emplace_back(Json{{"load", variant.even ? "even" : "given"},
                                            {"placement", name_of(variant.placement)},
                                            {"moved", variant.moved},
+                                           {"replicas", variant.replicas},
                                            {"planned", variant.planned},
                                            {"busiest_over_mean", variant.imbalance.mean},
                                            {"worst_layer", variant.imbalance.worst},
-                                           {"most_rows", variant.most_rows}});
+                                           {"most_rows", variant.most_rows},
+                                           {"replica_bytes", whole(variant.replica_bytes)}});
     if (variant.step_seconds) own["step_seconds"] = *variant.step_seconds;
   }
   return {{"source", load.description}, {"expert_ranks", load.expert_ranks}, {"variants", variants}};

@@ -23,8 +23,9 @@ struct Variants {
 };
 
 /// Returns the variants of `config` for `world` ranks, `node_ranks` per machine. ZeRO and recomputation stay as in
-/// `config`. `fixed`: keys ("parallel.pipeline") whose values stay, unless batch.micro is 0. If only one of
-/// parallel.schedule and parallel.virtual_stages is fixed, the other one is chosen to match.
+/// `config`. parallel.replicas is lowered to what a mesh can have, unless it is fixed. `fixed`: keys
+/// ("parallel.pipeline") whose values stay, unless batch.micro is 0. If only one of parallel.schedule and
+/// parallel.virtual_stages is fixed, the other one is chosen to match.
 Variants find_variants(const Config& config, int world, int node_ranks, const std::set<std::string>& fixed);
 
 }  // namespace lyceum

@@ -33,7 +33,8 @@ def planned(lyceum: str, arguments: list[str], exponent: float) -> dict:
 def name(variant: dict) -> str:
     if variant["load"] == "even":
         return "even load"
-    return variant["placement"] + (", moved" if variant["moved"] else "")
+    replicas = {0: "", 1: ", 1 replica"}.get(variant["replicas"], f", {variant['replicas']} replicas")
+    return variant["placement"] + (", moved" if variant["moved"] else "") + replicas
 
 
 def draw(exponents: list[float], loads: list[dict], out: str) -> None:

@@ -7,6 +7,7 @@ make_data
 constant=("${tiny[@]}" --optim.schedule=constant --balance.expert=0)
 replicated=("${constant[@]}" --parallel.expert=2 --parallel.replicas=2)
 expect 0 ranks 2 "${replicated[@]}" "--run.dir=$work/whole"
+cp "$work/out" "$work/whole.out"
 expect 0 ranks 2 "${constant[@]}" --parallel.expert=2 "--run.dir=$work/without"
 same_loss() {
   close "loss of step 12 of $1" "$(metric "$work/$1/metrics.jsonl" 12 loss)" \
@@ -17,7 +18,14 @@ less() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b) }'; }
 (($(metric "$work/whole/metrics.jsonl" 12 replicas) > 0)) || fail "no replicas were used"
 less "$(metric "$work/whole/metrics.jsonl" 12 rank_imbalance)" \
   "$(metric "$work/whole/metrics.jsonl" 12 rank_imbalance_without_replicas)" || fail "replicas did not relieve the busiest rank"
-! grep -q rank_imbalance "$work/without/metrics.jsonl" || fail "replicas without parallel.replicas"
+! grep -q replicas "$work/without/metrics.jsonl" || fail "replicas without parallel.replicas"
+# Both runs route alike, so what one of them would have without replicas is what the other has.
+close "imbalance without replicas" "$(metric "$work/whole/metrics.jsonl" 1 rank_imbalance_without_replicas)" \
+  "$(metric "$work/without/metrics.jsonl" 1 rank_imbalance)" 1e-9
+close "ranks on the console" "$(sed -nE 's/^ +12\/12 .* ranks ([0-9.]+).*/\1/p' "$work/whole.out")" \
+  "$(metric "$work/whole/metrics.jsonl" 12 rank_imbalance)" 0.01
+expect 0 "$lyceum" routing report "$work/whole" --html "$work/whole.html"
+grep -q 'mean of the layers without replicas' "$work/whole.html" || fail "no curve without replicas on the page"
 
 # Interrupted after step 5: the same bits.
 expect 0 ranks 2 "${replicated[@]}" "--run.dir=$work/stopped" --run.steps=5
@@ -49,6 +57,30 @@ same_loss on4
 # Repeated passes have the same replicas, and evaluation uses none.
 expect 0 ranks 2 "${replicated[@]}" --run.replay_every=3 --run.audit_every=2 "--run.dir=$work/replayed"
 same_weights "$work/whole/checkpoints/step-00000012" "$work/replayed/checkpoints/step-00000012"
+
+# With training stages, and in a pipeline whose first stage, that of rank 0, has no experts.
+cat >"$work/stages.ini" <<END
+[stage.2]
+from_step = 5
+batch.global = 16
+[stage.3]
+from_step = 9
+batch.global = 4
+batch.seq_len = 48
+END
+cat "$config" "$work/stages.ini" >"$work/staged.ini"
+staged=("${replicated[@]/$config/$work/staged.ini}" --checkpoint.every=3)
+expect 0 ranks 2 "${staged[@]}" "--run.dir=$work/staged"
+for step in 4 8 12; do
+  (($(metric "$work/staged/metrics.jsonl" "$step" replicas) > 0)) || fail "no replicas in step $step of a run with stages"
+done
+cp -r "$work/staged" "$work/part"
+rm -r "$work"/part/checkpoints/step-0000001* "$work"/part/checkpoints/step-00000009 "$work"/part/checkpoints/LATEST
+expect 0 ranks 2 "${staged[@]}" "--run.dir=$work/part"
+same_weights "$work"/{staged,part}/checkpoints/step-00000012
+expect 0 ranks 4 "${replicated[@]}" --parallel.pipeline=2 --model.layers=2 "--run.dir=$work/dense-first"
+less "$(metric "$work/dense-first/metrics.jsonl" 12 rank_imbalance)" \
+  "$(metric "$work/dense-first/metrics.jsonl" 12 rank_imbalance_without_replicas)" || fail "no replicas behind a dense stage"
 
 expect 2 ranks 2 "${replicated[@]}" --parallel.expert=1 "--run.dir=$work/none"
 says err 'parallel.replicas = 2 with parallel.expert = 1: experts have replicas on other expert ranks only'

@@ -277,7 +277,7 @@ TEST(PlannedLoad, ComparesPlacements) {
   const LoadComparison comparison = compare_loads(plan, cluster, load);
   std::map<std::string, LoadVariant> variants;
   for (const LoadVariant& variant : comparison.variants) variants[variant.text()] = variant;
-  ASSERT_EQ(variants.size(), 5u);
+  ASSERT_EQ(variants.size(), 7u);
   const LoadVariant &even = variants.at("even load"), &contiguous = variants.at("contiguous"),
                     &cost = variants.at("cost"), &moved = variants.at("contiguous, moved");
   EXPECT_NEAR(even.imbalance.worst, 1, 1e-12);
@@ -289,19 +289,54 @@ TEST(PlannedLoad, ComparesPlacements) {
   EXPECT_LT(cost.imbalance.mean, 1 + 0.3 * (contiguous.imbalance.mean - 1));
   EXPECT_LT(*even.step_seconds, *moved.step_seconds);
   EXPECT_LT(*moved.step_seconds, *contiguous.step_seconds);
+  // Replicas are added to the placement as planned. More of them are never worse.
+  const LoadVariant &one = variants.at("contiguous, moved, 1 replica"),
+                    &two = variants.at("contiguous, moved, 2 replicas");
+  EXPECT_LT(one.imbalance.mean, moved.imbalance.mean);
+  EXPECT_LE(two.imbalance.mean, one.imbalance.mean);
+  EXPECT_LT(two.imbalance.mean, 1.06);
+  EXPECT_LT(*one.step_seconds, *moved.step_seconds);
+  // Three matrices: weights in bf16 for each layer, gradients in f32 for one.
+  const std::int64_t layers = config.model.layers - config.model.first_dense_layers;
+  EXPECT_EQ(two.replica_bytes,
+            static_cast<double>(2 * (2 * layers + 4) * 3 * config.model.hidden * config.moe.expert_hidden));
   EXPECT_TRUE(moved.planned);
   EXPECT_EQ(*moved.step_seconds, plan.time->total());
   EXPECT_EQ(std::ranges::count(comparison.variants, true, &LoadVariant::planned), 1);
   const std::string text = load_report(comparison);
   for (const char* words :
-       {"load of experts: Zipf, exponent 1", "contiguous, moved", "as planned above", "against even"}) {
+       {"load of experts: Zipf, exponent 1", "contiguous, moved", "as planned above", "against even", "2 replicas"}) {
     EXPECT_THAT(text, HasSubstr(words));
   }
   const auto json = nlohmann::json::parse(json_report(plan, cluster, nullptr, 1e9, {}, {}, &comparison)).at("load");
-  EXPECT_EQ(json.at("variants").size(), 5u);
+  EXPECT_EQ(json.at("variants").size(), 7u);
   EXPECT_EQ(json.at("variants").at(0).at("load"), "even");
   EXPECT_EQ(json.at("variants").at(1).at("busiest_over_mean"), contiguous.imbalance.mean);
   EXPECT_EQ(json.at("expert_ranks"), 8);
+}
+
+/// The plan of a configuration with replicas has their gain, and the comparison has a row without them.
+TEST(PlannedLoad, HasTheConfiguredReplicas) {
+  const Cluster cluster = default_cluster(Precision::bf16);
+  Config config = resolved(even_experts(), 8);
+  const LoadProfile load = read_load_profile("zipf:1", config);
+  const MeshPlan without = plan_mesh(config, 8, cluster, {}, &load);
+  config.parallel.replicas = 3;
+  const MeshPlan with = plan_mesh(config, 8, cluster, {}, &load);
+  EXPECT_LT(with.time->total(), without.time->total());
+  EXPECT_GT(with.peak_memory(), without.peak_memory());
+  std::map<std::string, LoadVariant> variants;
+  for (const LoadVariant& variant : compare_loads(with, cluster, load).variants) {
+    variants[variant.text()] = variant;
+  }
+  EXPECT_TRUE(variants.at("contiguous, 3 replicas").planned);
+  EXPECT_EQ(*variants.at("contiguous, 3 replicas").step_seconds, with.time->total());
+  EXPECT_NEAR(*variants.at("contiguous").step_seconds, without.time->total(), 1e-12);
+  EXPECT_LT(variants.at("contiguous, 3 replicas").imbalance.mean, variants.at("contiguous").imbalance.mean);
+  for (const char* other : {"contiguous, 1 replica", "contiguous, 2 replicas", "cost, 3 replicas"}) {
+    EXPECT_TRUE(variants.contains(other)) << other;
+    EXPECT_FALSE(variants.at(other).planned) << other;
+  }
 }
 
 /// Other placements would change the groups of moe.group_limit, and experts cannot leave the rank of their group.
@@ -314,7 +349,9 @@ TEST(PlannedLoad, LeavesOutPlacementsThatARunCannotHave) {
     const LoadProfile load = read_load_profile("zipf:1", own);
     const MeshPlan plan = plan_mesh(own, each.parallel.expert, {}, {}, &load);
     std::vector<std::string> texts;
-    for (const LoadVariant& variant : compare_loads(plan, {}, load).variants) texts.push_back(variant.text());
+    for (const LoadVariant& variant : compare_loads(plan, {}, load).variants) {
+      if (variant.replicas == 0) texts.push_back(variant.text());  // replicas change no placement
+    }
     return texts;
   };
   EXPECT_EQ(placements(config), (std::vector<std::string>{"even load", "contiguous"}));

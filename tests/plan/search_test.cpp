@@ -69,6 +69,23 @@ TEST(Search, TriesStagesPerRankAndOverlap) {
   EXPECT_THAT(found({"parallel.pipeline", "parallel.zero"}), ElementsAre(testing::Pair(1, shared)));
 }
 
+/// A mesh has at most as many replicas as experts on other ranks, unless the number is fixed.
+TEST(Search, LowersReplicasToWhatAMeshCanHave) {
+  Config config = paper("deepseekmoe-2b");
+  config.moe.experts = 8;
+  config.moe.top_k = 2;
+  config.parallel.replicas = 5;
+  std::set<std::pair<int, int>> all;
+  for (const Config& variant : find_variants(config, 8, 8, {}).possible) {
+    all.emplace(variant.parallel.expert, variant.parallel.replicas);
+  }
+  EXPECT_THAT(all, ElementsAre(testing::Pair(1, 0), testing::Pair(2, 4), testing::Pair(4, 5), testing::Pair(8, 5)));
+  for (const Config& variant : find_variants(config, 8, 8, {"parallel.replicas"}).possible) {
+    EXPECT_GE(variant.parallel.expert, 4);
+    EXPECT_EQ(variant.parallel.replicas, 5);
+  }
+}
+
 /// For some of these meshes the order differs between a few micro-batches and all of them.
 TEST(Search, SortsByWholeSteps) {
   Config config = paper("gshard-137b");

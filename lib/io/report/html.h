@@ -20,6 +20,7 @@ struct ReportInput {
   std::vector<MetricPoint> skipped = {}, outliers = {};  // steps without an update so far, and those of skip_above
   /// FLOPs of the busiest expert rank over the mean: mean of the layers, and the worst layer.
   std::vector<MetricPoint> rank_imbalance = {}, rank_imbalance_max = {};
+  std::vector<MetricPoint> rank_imbalance_without_replicas = {};  // mean of the layers
   Metrics layers = {};                         // norms of layers and the largest logit, by their keys in metrics.jsonl
   std::optional<double> unigram_entropy = {};  // nats per token
   RoutingReader routing = {};

@@ -71,7 +71,10 @@ std::string rank_imbalance_chart(const ReportInput& input) {
                      .note = "FLOPs of the busiest rank over the mean, of single steps",
                      .x_name = "step",
                      .lines = {{.name = "mean of the layers", .style = "mean", .points = input.rank_imbalance},
-                               {.name = "worst layer", .style = "worst", .points = input.rank_imbalance_max}}});
+                               {.name = "worst layer", .style = "worst", .points = input.rank_imbalance_max},
+                               {.name = "mean of the layers without replicas",
+                                .style = "raw mean",
+                                .points = input.rank_imbalance_without_replicas}}});
 }
 
 }  // namespace lyceum

@@ -70,7 +70,8 @@ std::string tag_of(const std::string& key) {
     return "loss/" + key;
   if (key.starts_with("layer_") || key == "largest_logit") return "layers/" + key;
   if (key.ends_with("_norm") || one_of("lr", "skipped", "outliers", "rollbacks", "stage")) return "optimizer/" + key;
-  if (one_of("load_imbalance", "idle_experts", "dead_experts", "rank_imbalance", "rank_imbalance_max"))
+  if (one_of("load_imbalance", "idle_experts", "dead_experts", "rank_imbalance", "rank_imbalance_max",
+             "rank_imbalance_without_replicas", "replicas"))
     return "routing/" + key;
   return "speed/" + key;
 }

@@ -1,18 +1,33 @@
 #include "model/ffn/expert_replicas.h"
 
 #include <algorithm>
-#include <numeric>
+#include <optional>
+#include <span>
 #include <utility>
+#include <variant>
 
 namespace lyceum {
 
 namespace {
 
-/// Returns the FLOPs of the busiest rank over the mean; 1 if there are none.
-double imbalance(const ReplicaProblem& problem, const ReplicaPlan& plan) {
-  const std::vector<std::int64_t> loads = rank_loads(problem, plan);
-  const auto mean = static_cast<double>(std::reduce(loads.begin(), loads.end())) / static_cast<double>(loads.size());
-  return mean > 0 ? static_cast<double>(std::ranges::max(loads)) / mean : 1;
+/// Returns the number of consecutive expert ranks on each host; 0 if hosts have different numbers, or parts of them.
+int expert_ranks_per_host(const ParallelConfig& parallel) {
+  const int ranks = parallel.host_ranks / parallel.expert_tensor;
+  const bool whole = ranks * parallel.expert_tensor == parallel.host_ranks;
+  return whole && ranks > 1 && parallel.expert % ranks == 0 ? ranks : 0;
+}
+
+/// Returns the FLOPs that the shares of one source move between ranks, as MovedFlops::of_ranks.
+std::vector<std::int64_t> moved_by(std::span<const ReplicaShare> shares, const ReplicaProblem& problem) {
+  std::vector<std::int64_t> moved(static_cast<std::size_t>(problem.ranks()));
+  for (const ReplicaShare& share : shares) {
+    if (share.slot < 0) continue;
+    const auto expert = static_cast<std::size_t>(share.expert);
+    const std::int64_t flops = share.count * problem.costs[expert];
+    moved[static_cast<std::size_t>(problem.placement.owner[expert])] -= flops;
+    moved[static_cast<std::size_t>(share.slot / problem.slots)] += flops;
+  }
+  return moved;
 }
 
 }  // namespace
@@ -30,6 +45,7 @@ ExpertReplicas::ExpertReplicas(const Config& config, const Mixture& mixture, con
       placement_(&placement),
       originals_(experts.originals),
       slots_(config.parallel.replicas),
+      host_ranks_(expert_ranks_per_host(config.parallel)),
       turns_(overlaps_batches(config.parallel)),
       in_flight_(turns_ || config.parallel.pipeline > 1 ||
                  config.parallel.schedule != ScheduleKind::one_forward_one_backward),
@@ -41,25 +57,33 @@ ExpertReplicas::ExpertReplicas(const Config& config, const Mixture& mixture, con
 
 std::shared_ptr<const StepReplicas::Choice> ExpertReplicas::choose(const Stream& stream,
                                                                    const NumberedChoices& choices) const {
-  const std::vector<std::int64_t> rows = rows_of_sources(mesh_->expert, mesh_->expert_tensor, choices.rows(stream));
-  const ReplicaProblem problem{.placement = *placement_,
-                               .rows = rows,
-                               .costs = widths_,
-                               .slots = slots_,
-                               .held = spare_->held(),
-                               .ranks_per_host = mesh_->expert_hosts ? mesh_->expert_hosts->within.size() : 0,
-                               .most_lent = most_lent_replicas(slots_, mesh_->expert.size())};
+  const int rank = mesh_->expert.rank();
+  const std::vector<std::int32_t> rows = rows_of_sources(mesh_->expert, mesh_->expert_tensor, choices.rows(stream));
+  ReplicaProblem problem{.placement = *placement_,
+                         .rows = rows,
+                         .costs = widths_,
+                         .slots = slots_,
+                         .held = spare_->held(),
+                         .ranks_per_host = host_ranks_,
+                         .most_lent = most_lent_replicas(slots_, mesh_->expert.size())};
+  const std::vector<std::int64_t> totals = problem.rows_of_experts(problem.sources());
+  problem.totals = totals;
   ReplicaPlan plan = plan_replicas(problem);
-  const std::int64_t source =
-      std::int64_t{mesh_->expert.rank()} * mesh_->expert_tensor.size() + mesh_->expert_tensor.rank();
-  const ReplicaPlan none{.experts = std::vector<std::int32_t>(plan.experts.size(), -1), .rows = plan.rows};
-  return std::make_shared<StepReplicas::Choice>(StepReplicas::Choice{
-      .plan = plan,
-      .shares = shares_of_source(problem, plan, source),
-      .route =
-          with_planned_rows(route_, problem, plan, mesh_->expert.rank(), choices.index.shape()[0] * problem.sources()),
-      .imbalance_before = imbalance(problem, none),
-      .imbalance = imbalance(problem, plan)});
+  const std::int64_t source = std::int64_t{rank} * mesh_->expert_tensor.size() + mesh_->expert_tensor.rank();
+  auto choice = std::make_shared<StepReplicas::Choice>(
+      StepReplicas::Choice{.plan = {},
+                           .shares = shares_of_source(problem, plan, source),
+                           .rows = rows_on_rank(problem, plan, rank),
+                           .rehearsed = std::nullopt,
+                           .replicas = mesh_->expert_tensor.rank() == 0 ? plan.replicas_of(rank, slots_) : 0,
+                           .moved = {}});
+  choice->moved = moved_by(choice->shares, problem);
+  if (std::holds_alternative<RehearsalStream>(stream)) {
+    choice->rehearsed =
+        with_planned_rows(route_, problem, plan, rank, choices.index.shape()[0] * problem.sources());
+  }
+  choice->plan = std::move(plan);
+  return choice;
 }
 
 ExpertReplicas::Routing ExpertReplicas::prepare(const Tape& tape, const Pass& pass, const Tensor& index) {
@@ -73,7 +97,8 @@ ExpertReplicas::Routing ExpertReplicas::prepare(const Tape& tape, const Pass& pa
   spare_->send(stream, choice->plan, *placement_);
   return {.index = divided(stream, choices, choice->shares, mixture_->choices()),
           .plan = {choice, &choice->plan},
-          .route = &choice->route};
+          .route = choice->rehearsed ? &*choice->rehearsed : &route_,
+          .rows = choice->rows};
 }
 
 Variable ExpertReplicas::run(Tape& tape, const ActivationFunction& activation, const Routing& routing,

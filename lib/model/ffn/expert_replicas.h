@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "autograd/expert_bank.h"
@@ -35,6 +36,7 @@ class ExpertReplicas {
     Tensor index;  // see divided()
     std::shared_ptr<const ReplicaPlan> plan;
     const ExpertRoute* route;
+    std::span<const std::int64_t> rows = {};  // of this rank's experts and spare slots
   };
   /// Collective over the ranks that share experts. Chooses the replicas of a pass, or takes those that its first
   /// forward pass has chosen, and starts to send their weights. `index`: i32 [tokens, k], the choices of this rank's
@@ -56,6 +58,7 @@ class ExpertReplicas {
   const Placement* placement_;
   ParameterUnit* originals_;
   int slots_;
+  int host_ranks_;  // expert ranks per host, see ReplicaProblem
   bool turns_;      // passes of two micro-batches take turns
   bool in_flight_;  // a forward pass may follow another one before the backward pass of that one
   std::size_t own_;

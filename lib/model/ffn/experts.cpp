@@ -225,7 +225,7 @@ Variable MoeLayer::run_sharded_experts(Tape& tape, const TokensAndChoices& token
 
 Variable MoeLayer::run_local_experts(Tape& tape, const TokensAndChoices& tokens,
                                      const ExpertReplicas::Routing& routing) const {
-  const auto rows = rows_of_experts(tape.stream(), *routing.route, tokens);
+  const auto rows = rows_of_experts(tape.stream(), *routing.route, tokens, routing.rows);
   if (routing.plan) return replicas_->run(tape, activation_, routing, *rows, tokens.x, tokens.gates);
   return tape.apply(GatedBank{{activation_, experts_, rows->segments}, rows->copies}, tokens.x, tokens.gates);
 }

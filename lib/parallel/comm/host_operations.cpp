@@ -79,27 +79,35 @@ std::string ProcessGroup::broadcast(std::string text, int root, Where where) con
 }
 
 void ProcessGroup::all_gather(std::span<const std::int64_t> sent, std::span<std::int64_t> received, Where where) const {
+  all_gather_bytes(std::as_bytes(sent), std::as_writable_bytes(received), where);
+}
+
+void ProcessGroup::all_gather(std::span<const std::int32_t> sent, std::span<std::int32_t> received, Where where) const {
+  all_gather_bytes(std::as_bytes(sent), std::as_writable_bytes(received), where);
+}
+
+void ProcessGroup::all_gather_bytes(std::span<const std::byte> sent, std::span<std::byte> received, Where where) const {
   require(received.size() == sent.size() * static_cast<std::size_t>(size()),
-          "all_gather on group {}: {} numbers of each of {} ranks do not fill {}", name(), sent.size(), size(),
+          "all_gather on group {}: {} B of each of {} ranks do not fill {} B", name(), sent.size(), size(),
           received.size());
-  require(received.size_bytes() <= INT_MAX, "all_gather on group {}: {} B in total exceed 2 GB", name(),
-          received.size_bytes());
+  require(received.size() <= INT_MAX, "all_gather on group {}: {} B in total exceed 2 GB", name(), received.size());
   if (sent.empty()) return;
   if (size() == 1 || implementation_->communicator->rehearses()) {
-    for (std::size_t i = 0; i < received.size(); ++i) received[i] = sent[i % sent.size()];
+    for (std::size_t i = 0; i < received.size(); i += sent.size()) {
+      std::ranges::copy(sent, received.begin() + static_cast<std::ptrdiff_t>(i));
+    }
   }
   if (size() == 1) return;
   const std::shared_ptr<Communicator>& communicator = implementation_->communicator;
-  const auto bytes = static_cast<int>(sent.size_bytes());
+  const auto bytes = static_cast<int>(sent.size());
   const Operation operation{.name = "all_gather", .bytes = bytes, .size = std::int64_t{bytes} * size(), .where = where};
   const bool tree = large_group(communicator->size());
   if (!implementation_->enter(operation, implementation_->traffic.all_gather)) {
     return implementation_->rehearse_messages([&] { return tree ? messages_of_tree(rank(), size()) : 0; });
   }
   if (tree) {
-    const auto result = std::as_writable_bytes(received);
-    const auto keep = [result](std::span<const std::byte> all) { std::ranges::copy(all, result.begin()); };
-    return Pending(std::make_unique<TreeExchange>(communicator, operation, std::as_bytes(sent), result, keep)).wait();
+    const auto keep = [received](std::span<const std::byte> all) { std::ranges::copy(all, received.begin()); };
+    return Pending(std::make_unique<TreeExchange>(communicator, operation, sent, received, keep)).wait();
   }
   auto state = std::make_unique<Messages>(communicator, operation);
   state->check(MPI_Iallgather(sent.data(), bytes, MPI_BYTE, received.data(), bytes, MPI_BYTE, communicator->handle(),

@@ -175,6 +175,8 @@ class ProcessGroup {
   /// Sets received[r · n + i] to sent[i] of rank r, where n = sent.size() is the same on all ranks.
   void all_gather(std::span<const std::int64_t> sent, std::span<std::int64_t> received,
                   Where where = std::source_location::current()) const;
+  void all_gather(std::span<const std::int32_t> sent, std::span<std::int32_t> received,
+                  Where where = std::source_location::current()) const;
 
   /// Sends `send_rows[r]` rows of `row_bytes` bytes to each rank r and receives `receive_rows[r]` rows from it. Rows
   /// are stored in rank order on both sides. Counts may be 0. A message may exceed 2 GB. Over MPI, a receiver that gets
@@ -227,6 +229,7 @@ class ProcessGroup {
   struct Implementation;
 
  private:
+  void all_gather_bytes(std::span<const std::byte> sent, std::span<std::byte> received, Where where) const;
   explicit ProcessGroup(std::shared_ptr<Implementation> implementation);
   static ProcessGroup create(std::shared_ptr<Communicator> communicator, std::shared_ptr<TensorTransport> transport,
                              std::unique_ptr<Carrier> carrier);

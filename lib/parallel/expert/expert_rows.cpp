@@ -1,10 +1,13 @@
 #include "parallel/expert/expert_rows.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/copy.h"
+#include "core/error.h"
 #include "kernels/permute.h"
 
 namespace lyceum {
@@ -32,17 +35,24 @@ struct SegmentedRows {
 
 /// Pads the rows of each expert to whole segments. `begin` [experts + 1]: the index of the first sorted pair of each
 /// expert, and the number of pairs. `pairs`: that number, or an upper bound if the host does not wait for it (GPU).
-SegmentedRows segmented(const Stream& stream, const Tensor& begin, std::int64_t pairs) {
+/// `known`: see KnownChoices::rows.
+SegmentedRows segmented(const Stream& stream, const Tensor& begin, std::int64_t pairs,
+                        std::span<const std::int64_t> known) {
   const std::int64_t experts = begin.size() - 1;
   const Tensor segment_begin = numbers(stream, experts + 1), rows = numbers(stream, experts);
   std::shared_ptr<const SegmentTable> segments;
-  if (asynchronous(stream)) {
+  if (asynchronous(stream) && !known.empty()) {
+    pairs = std::reduce(known.begin(), known.end());
+    segments = std::make_shared<SegmentTable>(stream, std::vector<std::int64_t>(known.begin(), known.end()));
+  } else if (asynchronous(stream)) {
     segments = std::make_shared<SegmentTable>(segment_begin, rows, pairs + experts * (Segments::alignment - 1));
   } else {
     std::vector<std::int64_t> counts = values_of<std::int64_t>(stream, begin);
     pairs = counts.back();
     std::adjacent_difference(counts.begin(), counts.end(), counts.begin());
     counts.erase(counts.begin());
+    require(known.empty() || std::holds_alternative<RehearsalStream>(stream) || std::ranges::equal(counts, known),
+            "experts have other numbers of rows than all ranks have counted: possible memory fault");
     segments = std::make_shared<SegmentTable>(stream, std::move(counts));
   }
   SegmentedRows placed{std::move(segments), {}, numbers(stream, pairs)};
@@ -77,7 +87,7 @@ std::shared_ptr<const ExpertRows> plan_rows(const Stream& stream, std::int64_t e
                               .pair_slot = slot_of_pair.span<std::int64_t>(),
                               .others = known.others,
                               .expected = expected});
-  const SegmentedRows rows = segmented(stream, begin, known.pairs >= 0 ? known.pairs : index.size());
+  const SegmentedRows rows = segmented(stream, begin, known.pairs >= 0 ? known.pairs : index.size(), known.rows);
   const TokenRows copies{.pair_of_row = compose(stream, rows.sorted_of_segment, pair_of_slot),
                          .row_of_pair = compose(stream, slot_of_pair, rows.segment_of_sorted),
                          .top_k = index.shape()[1]};

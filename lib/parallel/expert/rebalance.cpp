@@ -124,9 +124,13 @@ double busiest_cost(const Placement& placement, std::span<const double> costs) {
   return std::ranges::max(rank_costs(placement, costs));
 }
 
+double busiest_over_mean(std::span<const double> of_ranks) {
+  const double mean = std::reduce(of_ranks.begin(), of_ranks.end()) / static_cast<double>(of_ranks.size());
+  return mean > 0 ? std::ranges::max(of_ranks) / mean : 1;
+}
+
 double busiest_over_mean(const Placement& placement, std::span<const double> costs) {
-  const double mean = std::reduce(costs.begin(), costs.end()) / placement.ranks();
-  return mean > 0 ? busiest_cost(placement, costs) / mean : 1;
+  return busiest_over_mean(rank_costs(placement, costs));
 }
 
 Placement rebalanced(const Placement& present, std::span<const double> costs, std::span<const int> kinds) {

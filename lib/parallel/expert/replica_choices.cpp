@@ -1,7 +1,9 @@
 #include "parallel/expert/replica_choices.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <utility>
 
 #include "core/copy.h"
 #include "core/error.h"
@@ -10,10 +12,12 @@
 
 namespace lyceum {
 
-std::vector<std::int64_t> NumberedChoices::rows(const Stream& stream) const {
+std::vector<std::int32_t> NumberedChoices::rows(const Stream& stream) const {
+  require(position.size() <= std::numeric_limits<std::int32_t>::max(), "{} choices of experts are too many",
+          position.size());
   const std::vector<std::int64_t> first = values_of<std::int64_t>(stream, first_position);
-  std::vector<std::int64_t> rows;
-  for (std::size_t e = 0; e + 1 < first.size(); ++e) rows.push_back(first[e + 1] - first[e]);
+  std::vector<std::int32_t> rows;
+  for (std::size_t e = 0; e + 1 < first.size(); ++e) rows.push_back(static_cast<std::int32_t>(first[e + 1] - first[e]));
   return rows;
 }
 
@@ -35,12 +39,12 @@ NumberedChoices numbered(const Stream& stream, const Tensor& index, std::int64_t
   return result;
 }
 
-std::vector<std::int64_t> rows_of_sources(const ProcessGroup& experts, const ProcessGroup& expert_tensor,
-                                          std::span<const std::int64_t> own) {
-  std::vector<std::int64_t> of_rank(own.begin(), own.end());
+std::vector<std::int32_t> rows_of_sources(const ProcessGroup& experts, const ProcessGroup& expert_tensor,
+                                          std::span<const std::int32_t> own) {
+  std::vector<std::int32_t> of_rank(own.begin(), own.end());
   for (const ProcessGroup* const group : {&expert_tensor, &experts}) {
     if (group->size() == 1) continue;
-    std::vector<std::int64_t> all(of_rank.size() * static_cast<std::size_t>(group->size()));
+    std::vector<std::int32_t> all(of_rank.size() * static_cast<std::size_t>(group->size()));
     group->all_gather(of_rank, all);
     of_rank = std::move(all);
   }
@@ -99,11 +103,23 @@ ExpertRoute with_spare_slots(ExpertRoute route, std::span<const ProcessGroup* co
   return route;
 }
 
+std::vector<std::int64_t> rows_on_rank(const ReplicaProblem& problem, const ReplicaPlan& plan, int rank) {
+  std::vector<std::int64_t> kept = problem.rows_of_all(), rows;
+  for (std::size_t slot = 0; slot < plan.experts.size(); ++slot) {
+    if (plan.experts[slot] >= 0) kept[static_cast<std::size_t>(plan.experts[slot])] -= plan.rows[slot];
+  }
+  for (const std::int32_t expert : problem.placement.experts_of(rank)) {
+    rows.push_back(kept[static_cast<std::size_t>(expert)]);
+  }
+  const auto first = plan.rows.begin() + std::ptrdiff_t{rank} * problem.slots;
+  rows.insert(rows.end(), first, first + problem.slots);
+  return rows;
+}
+
 ExpertRoute with_planned_rows(ExpertRoute route, const ReplicaProblem& problem, const ReplicaPlan& plan, int rank,
                               std::int64_t tokens) {
   if (plan.replicas() == 0 || tokens == 0) return route;
   const std::size_t choices = route.local_of.size() - plan.experts.size();  // of the router
-  std::vector<std::int64_t> kept = problem.rows_of_experts(problem.sources());
   double reached = 1;  // see route_of()
   for (Hop& hop : route.hops) {
     for (std::size_t slot = 0; slot < plan.experts.size(); ++slot) {
@@ -116,16 +132,8 @@ ExpertRoute with_planned_rows(ExpertRoute route, const ReplicaProblem& problem, 
     }
     reached *= hop.rows[static_cast<std::size_t>(hop.group->rank())];
   }
-  for (std::size_t slot = 0; slot < plan.experts.size(); ++slot) {
-    if (plan.experts[slot] >= 0) kept[static_cast<std::size_t>(plan.experts[slot])] -= plan.rows[slot];
-  }
-  route.expected.clear();
-  for (const std::int32_t expert : problem.placement.experts_of(rank)) {
-    route.expected.push_back(static_cast<double>(kept[static_cast<std::size_t>(expert)]));
-  }
-  for (int slot = rank * problem.slots; slot < (rank + 1) * problem.slots; ++slot) {
-    route.expected.push_back(static_cast<double>(plan.rows[static_cast<std::size_t>(slot)]));
-  }
+  const std::vector<std::int64_t> rows = rows_on_rank(problem, plan, rank);
+  route.expected.assign(rows.begin(), rows.end());
   return route;
 }
 

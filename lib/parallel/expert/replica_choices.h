@@ -19,7 +19,7 @@ struct NumberedChoices {
   Tensor first_position;  // i64 [experts + 1], see SortByExpert::begin
 
   /// Returns the number of choices of each expert. Waits for the device.
-  std::vector<std::int64_t> rows(const Stream& stream) const;
+  std::vector<std::int32_t> rows(const Stream& stream) const;
 };
 
 /// Numbers the choices of the first `experts` of `choices` choices.
@@ -27,8 +27,8 @@ NumberedChoices numbered(const Stream& stream, const Tensor& index, std::int64_t
 
 /// Collective over both groups. Returns the rows of each expert on all sources, see ReplicaProblem::rows: those of the
 /// ranks of `experts`, each with the ranks of its `expert_tensor` group. `own` [experts]: this rank's.
-std::vector<std::int64_t> rows_of_sources(const ProcessGroup& experts, const ProcessGroup& expert_tensor,
-                                          std::span<const std::int64_t> own);
+std::vector<std::int32_t> rows_of_sources(const ProcessGroup& experts, const ProcessGroup& expert_tensor,
+                                          std::span<const std::int32_t> own);
 
 /// Returns the choices with those that replicas take replaced by `choices` + the index of the replica's slot, see
 /// ReplicaShare::slot: i32 [tokens, k]. `shares`: those of this rank. `choices`: number of choices of the router.
@@ -38,6 +38,9 @@ Tensor divided(const Stream& stream, const NumberedChoices& choices, std::span<c
 /// Returns `route` of a router's choices, extended by the replicas in the spare slots of all ranks, as divided()
 /// numbers them. The route must have hops. `groups`: those of route_of().
 ExpertRoute with_spare_slots(ExpertRoute route, std::span<const ProcessGroup* const> groups, int slots);
+
+/// Returns the number of rows of each expert of a rank, followed by those of its spare slots. `rank`: in the placement.
+std::vector<std::int64_t> rows_on_rank(const ReplicaProblem& problem, const ReplicaPlan& plan, int rank);
 
 /// Returns a route with spare slots in which a rehearsal expects the numbers of choices behind each rank, and of rows
 /// of this rank's experts, that a plan gives them. The expected rows of hops are those without replicas: a token may

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "core/range.h"
+#include "core/stream.h"
 #include "core/tensor.h"
 #include "parallel/comm/process_group.h"
 
@@ -19,12 +22,14 @@ struct ReplicaLink {
 };
 
 /// Sends weights from originals to replicas, and gradients from replicas to originals, in rounds with bounded buffers.
-/// How many rounds there are depends on the limits only, so all ranks call the same operations whatever is sent.
+/// All ranks derive the same rounds from the links. A round sends the rest of each link, in the order of the links, as
+/// far as the buffers of its two ranks have room. There is one round even if nothing is sent: a rehearsal, which knows
+/// no links, then calls the same operation as a step whose replicas fit in one round.
 class ReplicaExchange {
  public:
   enum class Direction { to_replicas, to_originals };
   static constexpr std::int64_t row = 32;  // elements; all slots begin at multiples of it
-  /// Bytes that a rank sends or receives per round, if a round of one row of each expert is not larger.
+  /// Maximum number of bytes that a rank sends, and that it receives, per round.
   static constexpr std::int64_t round_bytes = std::int64_t{64} << 20;
 
   struct Limits {
@@ -32,14 +37,15 @@ class ReplicaExchange {
     std::int64_t held;      // maximum number of replicas of a rank
     std::int64_t lent;      // maximum number of replicas of the experts of a rank
   };
-  /// `group` must outlive this.
+  /// `group` must outlive this. `bytes_per_round`: rounded down to whole rows, but at least one row.
   ReplicaExchange(const ProcessGroup& group, const Limits& limits, std::int64_t bytes_per_round = round_bytes);
 
   /// Collective. Starts to send along `links`, which are the same on all ranks, in the same order. `from`: flat memory
-  /// of this rank's originals or replicas. It must not change until finish() returns.
+  /// of this rank's originals or replicas. It must not change until finish() returns. Only the first round is in flight
+  /// between start() and finish().
   void start(const Stream& stream, std::vector<ReplicaLink> links, Direction direction, const Tensor& from);
   /// Collective. Waits for what start() sends. Weights are copied to the replicas in `to`. Gradients are added to those
-  /// of the originals in `to`, in the order of the ranks of the replicas.
+  /// of the originals in `to`, in an order that depends only on the links.
   void finish(const Stream& stream, const Tensor& to);
   bool in_flight() const { return work_.has_value(); }
 
@@ -47,22 +53,28 @@ class ReplicaExchange {
   std::int64_t bytes_sent() const { return bytes_sent_; }
 
  private:
+  /// A part of a link that is sent in one round.
   struct Part {
-    std::int64_t first, count;  // elements of this rank's flat memory
+    std::size_t link;
+    std::int64_t first, count;  // elements of the link
   };
   struct Work {
     std::vector<ReplicaLink> links;
     Direction direction;
     Tensor from;
-    std::int64_t chunk;    // elements of each link per round
-    std::int64_t started;  // rounds
+    std::int64_t room;               // elements that a rank can send, or receive, per round
+    std::vector<std::int64_t> done;  // elements of each link in the rounds so far
+    std::vector<Part> round;         // the parts of the round in flight, of all ranks
     Tensor sent, received;
     Pending pending;
   };
-  std::int64_t rounds(const Work& work) const;
-  /// Returns what this rank sends (or receives) in a round, by the other rank, and counts the rows for each rank.
-  std::vector<Part> parts_of(const Work& work, std::int64_t round, bool sends, std::vector<std::int64_t>& rows) const;
+  /// Returns the parts of the next round.
+  std::vector<Part> next_round(Work& work) const;
+  /// Returns the memory that this rank sends (or receives) in the round in flight, by the other rank, and counts the
+  /// rows for each rank.
+  std::vector<Range> own_parts(const Work& work, bool sends, std::vector<std::int64_t>& rows) const;
   void start_round(const Stream& stream);
+  void take(const Stream& stream, const Tensor& to) const;
 
   const ProcessGroup* group_;
   Limits limits_;

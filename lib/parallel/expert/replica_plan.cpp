@@ -29,6 +29,8 @@ void check(const ReplicaProblem& problem) {
   require(problem.rows.size() % (experts * ranks) == 0 && !problem.rows.empty(),
           "{} numbers of rows are not the same number for each of {} experts and {} ranks", problem.rows.size(),
           experts, ranks);
+  require(problem.totals.empty() || problem.totals.size() == experts, "{} totals of rows are not those of {} experts",
+          problem.totals.size(), experts);
   require(problem.held.empty() || problem.held.size() == ranks * as_index(problem.slots),
           "{} ranks with {} spare slots do not hold {} replicas", ranks, problem.slots, problem.held.size());
 }
@@ -39,7 +41,7 @@ class ReplicaSearch {
   explicit ReplicaSearch(const ReplicaProblem& problem)
       : problem_(problem),
         slots_(as_index(problem.slots)),
-        rows_(problem.rows_of_experts(problem.sources())),
+        rows_(problem.rows_of_all()),
         loads_(as_index(problem.ranks())),
         by_load_(loads_.size()),
         hottest_(problem.placement.order) {
@@ -229,6 +231,11 @@ std::int64_t ReplicaPlan::replicas() const {
   return std::ranges::count_if(experts, [](std::int32_t expert) { return expert >= 0; });
 }
 
+std::int64_t ReplicaPlan::replicas_of(int rank, int slots) const {
+  const auto of_rank = std::span(experts).subspan(as_index(std::int64_t{rank} * slots), as_index(slots));
+  return std::ranges::count_if(of_rank, [](std::int32_t expert) { return expert >= 0; });
+}
+
 ReplicaPlan plan_replicas(const ReplicaProblem& problem) {
   check(problem);
   ReplicaSearch search(problem);
@@ -266,15 +273,25 @@ std::vector<std::int64_t> ReplicaProblem::rows_of_experts(std::int64_t end) cons
 
 std::vector<std::int64_t> rank_loads(const ReplicaProblem& problem, const ReplicaPlan& plan) {
   std::vector<std::int64_t> loads(as_index(problem.ranks()));
-  const std::vector<std::int64_t> rows = problem.rows_of_experts(problem.sources());
-  for (std::size_t e = 0; e < rows.size(); ++e)
+  const std::vector<std::int64_t> rows = problem.rows_of_all(),
+                                  moved = moved_loads(problem.placement, problem.costs, plan);
+  for (std::size_t e = 0; e < rows.size(); ++e) {
     loads[as_index(problem.placement.owner[e])] += rows[e] * problem.costs[e];
+  }
+  for (std::size_t rank = 0; rank < loads.size(); ++rank) loads[rank] += moved[rank];
+  return loads;
+}
+
+std::vector<std::int64_t> moved_loads(const Placement& placement, std::span<const std::int64_t> costs,
+                                      const ReplicaPlan& plan) {
+  std::vector<std::int64_t> loads(as_index(placement.ranks()));
+  const std::size_t slots = plan.experts.size() / loads.size();
   for (std::size_t slot = 0; slot < plan.experts.size(); ++slot) {
     if (plan.experts[slot] < 0) continue;
     const std::size_t expert = as_index(plan.experts[slot]);
-    const std::int64_t load = plan.rows[slot] * problem.costs[expert];
-    loads[as_index(problem.placement.owner[expert])] -= load;
-    loads[slot / as_index(problem.slots)] += load;
+    const std::int64_t load = plan.rows[slot] * costs[expert];
+    loads[as_index(placement.owner[expert])] -= load;
+    loads[slot / slots] += load;
   }
   return loads;
 }

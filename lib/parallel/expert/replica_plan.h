@@ -15,18 +15,24 @@ struct ReplicaProblem {
   const Placement& placement;
   /// [sources, experts]: the rows of each expert that come from each source. The sources are the ranks that send tokens
   /// to the experts: equally many with each expert rank, in order. (With expert_tensor > 1 there are several.)
-  std::span<const std::int64_t> rows;
+  std::span<const std::int32_t> rows;
   std::span<const std::int64_t> costs;  // [experts]: FLOPs per row in any unit, for example the expert's width; > 0
   int slots;                            // spare slots per rank
   /// [ranks · slots]: the expert whose weights are in each spare slot at present, −1 for none; empty: none anywhere.
   std::span<const std::int32_t> held = {};
   int ranks_per_host = 0;  // consecutive expert ranks on one host; 0: all
   int most_lent = 0;       // maximum number of replicas of the experts of one rank; 0: no limit
+  /// rows_of_experts(sources()), if the caller has it already: with many sources, a pass over `rows` takes long.
+  std::span<const std::int64_t> totals = {};
 
   int ranks() const { return placement.ranks(); }
   std::int64_t sources() const { return static_cast<std::int64_t>(rows.size()) / placement.experts(); }
   /// Returns the rows of each expert, summed over the sources [0, end): [experts].
   std::vector<std::int64_t> rows_of_experts(std::int64_t end) const;
+  /// Returns `totals`, or what it stands for.
+  std::vector<std::int64_t> rows_of_all() const {
+    return totals.empty() ? rows_of_experts(sources()) : std::vector<std::int64_t>(totals.begin(), totals.end());
+  }
 };
 
 /// The replicas that are used for a micro-batch.
@@ -36,6 +42,8 @@ struct ReplicaPlan {
 
   /// Returns the number of replicas.
   std::int64_t replicas() const;
+  /// Returns the number of replicas on a rank, which has `slots` spare slots.
+  std::int64_t replicas_of(int rank, int slots) const;
   bool operator==(const ReplicaPlan&) const = default;
 };
 
@@ -52,6 +60,10 @@ ReplicaPlan plan_replicas(const ReplicaProblem& problem);
 
 /// Returns the FLOPs of each rank in the unit of ReplicaProblem::costs: [ranks].
 std::vector<std::int64_t> rank_loads(const ReplicaProblem& problem, const ReplicaPlan& plan);
+
+/// Returns the FLOPs that replicas add to each rank in the unit of ReplicaProblem::costs, negative for owners: [ranks].
+std::vector<std::int64_t> moved_loads(const Placement& placement, std::span<const std::int64_t> costs,
+                                      const ReplicaPlan& plan);
 
 /// Returns what the spare slots hold once `plan` has been carried out: an unused slot keeps what it held.
 std::vector<std::int32_t> held_after(const ReplicaProblem& problem, const ReplicaPlan& plan);

@@ -54,7 +54,7 @@ class Division {
   }
 
  private:
-  std::int64_t rows(std::int32_t expert, std::int64_t source) const {
+  std::int32_t rows(std::int32_t expert, std::int64_t source) const {
     return problem_.rows[position(source * experts_ + expert)];
   }
   /// Returns the rows of a source that have no place yet.
@@ -96,7 +96,7 @@ std::vector<ReplicaShare> shares_of_source(const ReplicaProblem& problem, const 
   }
   if (slots.empty()) return {};
   std::ranges::stable_sort(slots, {}, expert_of);
-  const std::vector<std::int64_t> rows = problem.rows_of_experts(problem.sources());
+  const std::vector<std::int64_t> rows = problem.rows_of_all();
   Division division(problem, source);
   std::vector<ReplicaShare> shares;
   std::vector<Place> places;

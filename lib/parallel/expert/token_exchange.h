@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "autograd/tape.h"
@@ -127,8 +128,10 @@ struct GatheredTokens {
 /// each rank gets, for its own tokens, the sum of the gradients of all ranks.
 GatheredTokens gathered(Tape& tape, const ProcessGroup& group, const TokensAndChoices& tokens);
 
-/// Assigns rows to the choices of this rank's experts, for tokens that have passed all hops of the route.
+/// Assigns rows to the choices of this rank's experts, for tokens that have passed all hops of the route. `known`: see
+/// KnownChoices::rows.
 std::shared_ptr<const ExpertRows> rows_of_experts(const Stream& stream, const ExpertRoute& route,
-                                                  const TokensAndChoices& tokens);
+                                                  const TokensAndChoices& tokens,
+                                                  std::span<const std::int64_t> known = {});
 
 }  // namespace lyceum

@@ -113,12 +113,11 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
     (*record_)["rank_imbalance"] = result.rank_imbalance->mean;
     (*record_)["rank_imbalance_max"] = result.rank_imbalance->worst;
   }
-  if (state.stage > 0) (*record_)["stage"] = state.stage;
-  if (config_.parallel.replicas > 0) {
+  if (result.rank_imbalance_without_replicas) {
+    (*record_)["rank_imbalance_without_replicas"] = result.rank_imbalance_without_replicas->mean;
     (*record_)["replicas"] = result.replicas.replicas;
-    (*record_)["rank_imbalance"] = result.replicas.imbalance;
-    (*record_)["rank_imbalance_without_replicas"] = result.replicas.imbalance_before;
   }
+  if (state.stage > 0) (*record_)["stage"] = state.stage;
   if (result.layers) add_layers(*result.layers, *record_);
   for (const StepResult::LayerLoss& loss : result.losses) (*record_)[name_of(loss.kind) + "_loss"] = loss.value;
   ++interval_steps_;

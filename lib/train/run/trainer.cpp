@@ -165,7 +165,7 @@ void Trainer::make_step() {
   const double lr = learning_rate(config_.optim, state_.step - schedule_.begin, state_.schedule_steps);
   const StepLimits limits = state_.recent.limits(config_.optim);
   StepResult result = train_step_->run(*loader_, state_.step, state_.samples, lr, limits);
-  result.rank_imbalance = imbalance_of_ranks(result);
+  measure_ranks(result);
   update_state(result);
   if (options_.lock) options_.lock->require_held();
   if (state_.step == new_shapes_ + 1) agree_on_gemms();

@@ -73,7 +73,7 @@ class Trainer {
   void report_entropy();
   std::pair<std::vector<MixturePlacement>, bool> first_placement();
   void replace_experts();
-  std::optional<RankImbalance> imbalance_of_ranks(const StepResult& result) const;
+  void measure_ranks(StepResult& result) const;
   void agree_on_gemms();
   struct SaveOptions {
     bool in_background = false;  // start to save in a thread; finish_save() completes it

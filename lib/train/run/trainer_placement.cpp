@@ -22,11 +22,14 @@ std::pair<std::vector<MixturePlacement>, bool> Trainer::first_placement() {
   return {std::move(recorded), true};
 }
 
-/// Returns how much busier than the mean the busiest expert rank was in a step; nothing on other ranks than 0, and if
+/// Sets how much busier than the mean the busiest expert rank was in a step. Does nothing on other ranks than 0, and if
 /// the experts are not divided among ranks.
-std::optional<RankImbalance> Trainer::imbalance_of_ranks(const StepResult& result) const {
-  if (setup_.mesh.world.rank() != 0 || setup_.mesh.expert.size() == 1 || state_.placement.empty()) return std::nullopt;
-  return rank_imbalance(mixtures_, state_.placement, result.loads);
+void Trainer::measure_ranks(StepResult& result) const {
+  if (setup_.mesh.world.rank() != 0 || setup_.mesh.expert.size() == 1 || state_.placement.empty()) return;
+  result.rank_imbalance = rank_imbalance(mixtures_, state_.placement, result.loads, result.replicas.moved);
+  if (config_.parallel.replicas > 0) {
+    result.rank_imbalance_without_replicas = rank_imbalance(mixtures_, state_.placement, result.loads);
+  }
 }
 
 /// Collective. Moves experts to other ranks if the measured load predicts a gain.

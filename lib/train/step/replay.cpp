@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "optim/tensor_digest.h"
@@ -64,6 +65,9 @@ std::vector<TimedAction> Replay::run(StepPasses& passes, const TokenLoader& load
                                      std::int64_t step) const {
   const ProcessGroup &world = setup.mesh.world, &data = setup.mesh.data;
   const std::string advice = advice_on_old_faults(std::max<std::int64_t>(0, step - config.run.replay_every));
+  // The gradients of an expert contain those that its replicas return.
+  const std::string_view suspects =
+      config.parallel.replicas > 0 ? " (for an expert, perhaps by another rank of its expert group, which had a replica)" : "";
   std::vector<TimedAction> trace;
   const auto digests_of_passes = [&] {
     DigestObserver observer(setup.stream, layers);
@@ -82,8 +86,8 @@ std::vector<TimedAction> Replay::run(StepPasses& passes, const TokenLoader& load
   const GradientDigests again = digests_of_passes();
   const Finding changed = agree(world, first.difference(again));
   require(changed.kind == Finding::Kind::none,
-          "step {} gave different results when computed twice: {}: possible processor, memory or network fault; {}",
-          step, changed.what, advice);
+          "step {} gave different results when computed twice: {}{}: possible processor, memory or network fault; {}",
+          step, changed.what, suspects, advice);
   if (distance == 0) return trace;
   const Finding differs = agree(world, again.difference(data, distance, of_other));
   if (differs.kind == Finding::Kind::none) return trace;
@@ -95,8 +99,8 @@ std::vector<TimedAction> Replay::run(StepPasses& passes, const TokenLoader& load
   std::string ranks;
   for (const auto& [one, other] : pairs) ranks += fmt::format("{}{} and {}", ranks.empty() ? "" : ", ", one, other);
   fail(ExitCode::failed,
-       "ranks {} computed step {} from the same tokens, with different results: {}: possible processor fault; {}",
-       ranks, step, differs.what, advice);
+       "ranks {} computed step {} from the same tokens, with different results: {}{}: possible processor fault; {}",
+       ranks, step, differs.what, suspects, advice);
 }
 
 }  // namespace lyceum

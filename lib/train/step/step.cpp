@@ -181,7 +181,9 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
   for (const RoutingSums& layer : result.loads) {
     result.load_imbalance = std::max(result.load_imbalance, imbalance(layer));
   }
-  result.replicas = passes_.replicas();
+  if (config_.parallel.replicas > 0) {
+    result.replicas = sum_replicas_over_ranks(setup_.stream, config_, setup_.mesh, passes_.replicas());
+  }
   result.memory = memory_of(setup_.stream).use();
   // Ranks no longer wait for each other, so one of them may throw. An update checks the memory that it reads, but a
   // skipped one does not. Since damage may be the reason why a step is skipped, all memory is examined then.

@@ -53,8 +53,10 @@ struct StepResult {
   double update_norm = 0;           // norm of the difference between the weights before and after the update
   double lr = 0;
   double load_imbalance = 0;  // tokens of the busiest expert over the mean, in the worst layer; 0 without experts
-  /// Imbalance of the expert ranks by `loads`, if there are several. The trainer sets it on rank 0.
+  /// Imbalance of the expert ranks by `loads` and `replicas`, if there are several. The trainer sets it on rank 0.
   std::optional<RankImbalance> rank_imbalance{};
+  /// The same if experts had no replicas; only with parallel.replicas.
+  std::optional<RankImbalance> rank_imbalance_without_replicas{};
   bool skipped = false;  // no update: loss or gradient norm was not finite or above its limit, or no target counts
   bool outlier = false;  // skipped since loss or gradient norm was above its limit
   std::string culprit;   // "the gradient of … on ranks …" if a number was not finite, else empty
@@ -67,7 +69,7 @@ struct StepResult {
   /// The actions of this rank's pipeline with their times in the step. Empty if a recorded step was replayed as one
   /// launch.
   std::vector<TimedAction> trace;
-  ReplicaUse replicas;  // in the expert group of this rank, with parallel.replicas
+  ReplicaUse replicas;  // of all ranks, with parallel.replicas
   MemoryUse memory;     // memory of this rank, after the step; peaks since the last reset_peaks()
 };
 

@@ -63,7 +63,7 @@ class StepPasses {
   /// gradients. Returns the actions of this rank's pipeline with their times. `observer` may be null.
   std::vector<TimedAction> run(PassObserver* observer = nullptr);
 
-  /// Returns how the last run() used replicas of experts.
+  /// Returns how the last run() used replicas of experts on this rank.
   ReplicaUse replicas() const { return replicas_ ? replicas_->use() : ReplicaUse{}; }
 
   /// Returns the group of the first and the last pipeline rank if they share the embedding table (shares_table()), or

@@ -30,6 +30,20 @@ TEST(RankImbalance, IsThatOfTheFlopsOfExpertsWithWeights) {
   EXPECT_DOUBLE_EQ(imbalance.worst, 1.5);
 }
 
+/// A replica on rank 1 takes 10 of the 50 tokens of expert 0: the FLOPs of the ranks in layer 1, 500 and 300, become
+/// equal.
+TEST(RankImbalance, CountsReplicasOnTheirRanks) {
+  const std::vector<Mixture> mixtures{{.id = {1}, .widths = {10, 10}}, {.id = {2}, .widths = {10, 10}}};
+  const std::vector<MixturePlacement> placement{{{1}, Placement::contiguous(2, 2)}, {{2}, Placement::contiguous(2, 2)}};
+  const std::vector<RoutingSums> loads{load_of({1}, {50, 30}), load_of({2}, {10, 30})};
+  const std::vector<MovedFlops> moved{{{1}, {-100, 100}}};
+  EXPECT_DOUBLE_EQ(rank_imbalance(mixtures, placement, loads).mean, (1.25 + 1.5) / 2);
+  const RankImbalance imbalance = rank_imbalance(mixtures, placement, loads, moved);
+  EXPECT_DOUBLE_EQ(imbalance.mean, (1.0 + 1.5) / 2);
+  EXPECT_DOUBLE_EQ(imbalance.worst, 1.5);
+  EXPECT_THROW(rank_imbalance(mixtures, placement, loads, std::vector<MovedFlops>{{{1}, {0, 0, 0}}}), Error);
+}
+
 TEST(RankImbalance, IsOneWithoutTokens) {
   const std::vector<Mixture> mixtures{{.id = {0}, .widths = {4, 4}}};
   const std::vector<MixturePlacement> placement{{{0}, Placement::contiguous(2, 2)}};

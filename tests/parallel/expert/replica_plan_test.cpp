@@ -18,7 +18,8 @@ namespace {
 /// A problem that owns its memory.
 struct OwnedProblem {
   Placement placement;
-  std::vector<std::int64_t> rows, costs;
+  std::vector<std::int32_t> rows;
+  std::vector<std::int64_t> costs;
   int slots = 1;
   std::vector<std::int32_t> held = {};
   int ranks_per_host = 0, most_lent = 0;
@@ -43,7 +44,7 @@ OwnedProblem skewed_problem(std::uint64_t seed, int ranks, std::int64_t experts,
     for (std::int64_t e = 0; e < experts; ++e) {
       const double noise = random.normal(static_cast<std::uint64_t>((s + 1) * experts + e)) / 5;
       const double rows = 100 * std::exp(skew * random.normal(static_cast<std::uint64_t>(e)) + noise);
-      problem.rows.push_back(static_cast<std::int64_t>(rows));
+      problem.rows.push_back(static_cast<std::int32_t>(rows));
     }
   }
   for (std::int64_t e = 0; e < experts; ++e) problem.costs.push_back(uneven ? 16 + 16 * (e % 3) : 64);
@@ -250,8 +251,8 @@ TEST(ReplicaPlan, KeepsHeldReplicasWhileTheyAreGoodEnough) {
   OwnedProblem similar = problem;
   const Philox random(5, "noise");
   for (std::size_t i = 0; i < similar.rows.size(); ++i) {
-    similar.rows[i] += static_cast<std::int64_t>(random.below(20, i)) - 10;
-    similar.rows[i] = std::max<std::int64_t>(similar.rows[i], 0);
+    similar.rows[i] += static_cast<std::int32_t>(random.below(20, i)) - 10;
+    similar.rows[i] = std::max(similar.rows[i], 0);
   }
   const ReplicaPlan next = plan_replicas(similar.view());
   expect_valid(similar, next);
@@ -269,6 +270,46 @@ TEST(ReplicaPlan, KeepsHeldReplicasWhileTheyAreGoodEnough) {
   const ReplicaPlan other = plan_replicas(reversed.view());
   expect_valid(reversed, other);
   EXPECT_LE(static_cast<double>(busiest(reversed, other)), 1.06 * mean_load(reversed));
+}
+
+/// The caller may have summed the rows already.
+TEST(ReplicaPlan, TakesTotalsOfRows) {
+  OwnedProblem problem = skewed_problem(8, 8, 40, 1.0, true);
+  ReplicaProblem given = problem.view();
+  const std::vector<std::int64_t> sums = totals(problem);
+  given.totals = sums;
+  const ReplicaPlan plan = plan_replicas(problem.view());
+  EXPECT_GT(plan.replicas(), 0);
+  EXPECT_EQ(plan_replicas(given), plan);
+  EXPECT_EQ(rank_loads(given, plan), rank_loads(problem.view(), plan));
+  EXPECT_EQ(shares_of_source(given, plan, 5), shares_of_source(problem.view(), plan, 5));
+  given.totals = std::span(sums).first(7);
+  EXPECT_THROW(plan_replicas(given), Error);
+}
+
+/// What replicas move is the difference of the loads, and the sum over the shares of all sources.
+TEST(ReplicaPlan, MovesTheFlopsOfItsShares) {
+  OwnedProblem problem = skewed_problem(9, 8, 24, 1.2, true, 2);
+  problem.slots = 2;
+  const ReplicaPlan plan = plan_replicas(problem.view());
+  std::vector<std::int64_t> expected(8);
+  std::int64_t replicas = 0;
+  for (std::int64_t source = 0; source < 16; ++source) {
+    for (const ReplicaShare& share : shares_of_source(problem.view(), plan, source)) {
+      if (share.slot < 0) continue;
+      const auto expert = static_cast<std::size_t>(share.expert);
+      expected[static_cast<std::size_t>(problem.placement.owner[expert])] -= share.count * problem.costs[expert];
+      expected[static_cast<std::size_t>(share.slot / 2)] += share.count * problem.costs[expert];
+    }
+  }
+  EXPECT_EQ(moved_loads(problem.placement, problem.costs, plan), expected);
+  const std::vector<std::int64_t> with = rank_loads(problem.view(), plan),
+                                  without = rank_loads(problem.view(), without_replicas(problem));
+  for (std::size_t rank = 0; rank < 8; ++rank) {
+    EXPECT_EQ(with[rank] - without[rank], expected[rank]);
+    replicas += plan.replicas_of(static_cast<int>(rank), 2);
+  }
+  EXPECT_EQ(replicas, plan.replicas());
 }
 
 TEST(ReplicaPlan, LendsNoMoreThanAllowed) {

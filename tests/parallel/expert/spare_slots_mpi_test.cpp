@@ -5,6 +5,7 @@
 
 #include "core/copy.h"
 #include "core/random.h"
+#include "parallel/comm/ledger.h"
 #include "parallel/expert/spare_slots.h"
 #include "support/tested_world.h"
 
@@ -186,7 +187,7 @@ TEST(ReplicaExchange, SendsInRounds) {
   }
   const std::int64_t held = std::ssize(links);
   for (const std::int64_t rows : {1, 2, 3, 7, 1000}) {
-    ReplicaExchange exchange(group, {.elements = largest, .held = held, .lent = 2}, rows * held * row * 4);
+    ReplicaExchange exchange(group, {.elements = largest, .held = held, .lent = 2}, rows * row * 4);
     const Tensor originals = Tensor::zeros(stream, DType::f32, {2 * largest}),
                  replicas = Tensor::zeros(stream, DType::f32, {held * largest});
     const std::span<float> values = originals.span<float>();
@@ -212,6 +213,33 @@ TEST(ReplicaExchange, SendsInRounds) {
     EXPECT_EQ(exchange.bytes_sent(),
               group.rank() == 0 ? 4 * (held / 2) * (largest + 3 * row) : 4 * (largest + 3 * row));
   }
+}
+
+/// Rounds depend on the bytes of the busiest rank: none is made in which nothing is sent, except for one without links.
+TEST(ReplicaExchange, MakesAsManyRoundsAsTheBytesNeed) {
+  const ProcessGroup group = test_world();
+  const Stream stream = CpuStream();
+  const int ranks = group.size();
+  if (ranks < 2) GTEST_SKIP() << "needs another rank";
+  constexpr std::int64_t row = ReplicaExchange::row, largest = 6 * row;
+  std::vector<ReplicaLink> all;  // every rank has a replica of an expert of the next rank
+  for (int holder = 0; holder < ranks; ++holder) all.push_back({(holder + 1) % ranks, holder, 0, 0, largest});
+  const auto rounds_of = [&](const std::vector<ReplicaLink>& links, std::int64_t rows_per_round) {
+    ReplicaExchange exchange(group, {.elements = largest, .held = 4, .lent = 32}, rows_per_round * row * 4);
+    const Tensor from = Tensor::zeros(stream, DType::f32, {largest}), to = Tensor::zeros(stream, DType::f32, {largest});
+    int operations = 0;
+    group.ledger().listen([&](const LedgerEntry&) { ++operations; });
+    exchange.start(stream, links, ReplicaExchange::Direction::to_replicas, from);
+    exchange.finish(stream, to);
+    group.ledger().listen({});
+    return operations;
+  };
+  EXPECT_EQ(rounds_of({}, 1), 1);
+  EXPECT_EQ(rounds_of(all, 1), 6);
+  EXPECT_EQ(rounds_of(all, 4), 2);
+  EXPECT_EQ(rounds_of(all, 6), 1);
+  EXPECT_EQ(rounds_of(all, 1000), 1);
+  EXPECT_EQ(rounds_of({all.front()}, 3), 2) << "limits above what is sent do not matter";
 }
 
 }  // namespace

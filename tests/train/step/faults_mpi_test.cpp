@@ -301,6 +301,26 @@ TEST(Faults, AnErrorThatARankRepeatsIsFoundByAnother) {
   }
 }
 
+/// The gradients of a replica are in those of its original on another rank, so the message says that the ranks which
+/// it names may not be the cause.
+TEST(Faults, AnErrorMayBeThatOfAReplica) {
+  const ProcessGroup world = test_world();
+  if (world.size() < 4) return;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    Config config = watched_config();
+    config.run.audit_every = 0;
+    config.run.replay_every = 2;
+    config.parallel.expert = world.size() / 2;
+    config.parallel.replicas = 2;
+    TinyTraining training(config, test_world());
+    EXPECT_GT(training.run(0, 1).back().replicas.replicas, 0);
+    if (rank == world.rank()) flip(training.model().units().back()->values().raw(), 22);
+    EXPECT_THAT(problem_of(training, 1),
+                testing::AllOf(HasSubstr(" computed step 2 from the same tokens, with different results: the gradient of "),
+                               HasSubstr("perhaps by another rank of its expert group, which had a replica")));
+  }
+}
+
 TEST(Faults, ChangedMessagesAreFound) {
   const ProcessGroup world = test_world();
   if (world.size() == 1) return;

@@ -1,7 +1,13 @@
 // Replicas of hot experts on other ranks change no result.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "config/check.h"
 #include "model/placed_experts.h"
+#include "model/routing/expert_placements.h"
 #include "support/shared_directory.h"
 #include "support/tested_world.h"
 #include "support/trajectory.h"
@@ -25,11 +31,42 @@ Config replicated_config(bool uneven = false) {
   return config;
 }
 
-/// Expects steps that used replicas, and a busiest rank with less to compute than without.
-void expect_replicas(const std::vector<StepResult>& steps, const std::string& name) {
+/// Returns the FLOPs of each rank of the expert group in a layer, from the loads of a step and what replicas moved.
+std::vector<std::int64_t> flops_of_ranks(const Mixture& mixture, const Placement& placement, const StepResult& step,
+                                         bool with_replicas) {
+  std::vector<std::int64_t> flops(static_cast<std::size_t>(placement.ranks()));
+  const RoutingSums& load = *std::ranges::find(step.loads, mixture.id, &RoutingSums::id);
+  for (std::size_t e = 0; e < placement.owner.size(); ++e) {
+    const std::int64_t computed = load.counts[e] - (load.dropped.empty() ? 0 : load.dropped[e]);
+    flops[static_cast<std::size_t>(placement.owner[e])] += computed * mixture.widths[e];
+  }
+  if (!with_replicas) return flops;
+  const MovedFlops& moved = *std::ranges::find(step.replicas.moved, mixture.id, &MovedFlops::id);
+  std::ranges::transform(flops, moved.of_ranks, flops.begin(), std::plus<>());
+  return flops;
+}
+
+/// Expects steps that used replicas, and busiest ranks with less to compute than without. `placed`: where the experts
+/// are; empty: where `config` places them.
+void expect_replicas(const Config& config, const std::vector<StepResult>& steps, const std::string& name,
+                     std::vector<MixturePlacement> placed = {}) {
+  Config resolved = config;
+  resolve(resolved, world_size());
+  if (placed.empty()) placed = place_all_experts(resolved, resolved.parallel.expert, {});
   for (const StepResult& step : steps) {
     EXPECT_GT(step.replicas.replicas, 0) << name;
-    EXPECT_LT(step.replicas.imbalance, step.replicas.imbalance_before) << name;
+    ASSERT_EQ(step.replicas.moved.size(), placed.size()) << name;
+    std::int64_t busiest_with = 0, busiest_without = 0;
+    for (const MixturePlacement& layer : placed) {
+      const Mixture mixture = mixture_of(resolved, layer.id);
+      const std::vector<std::int64_t> with = flops_of_ranks(mixture, layer.ranks, step, true),
+                                      without = flops_of_ranks(mixture, layer.ranks, step, false);
+      EXPECT_EQ(std::reduce(with.begin(), with.end()), std::reduce(without.begin(), without.end())) << name;
+      EXPECT_GE(std::ranges::min(with), 0) << name;
+      busiest_with += std::ranges::max(with);
+      busiest_without += std::ranges::max(without);
+    }
+    EXPECT_LT(busiest_with, busiest_without) << name;
   }
 }
 
@@ -40,7 +77,7 @@ void expect_as_serial(const Config& config, const std::string& name) {
   const Trajectory serial = train(alone, ProcessGroup::self(), replicated_steps);
   const Trajectory run = train(config, test_world(), replicated_steps);
   expect_same_run(run, serial, name);
-  expect_replicas(run.steps, name);
+  expect_replicas(config, run.steps, name);
 }
 
 TEST(Replicas, ChangeNoResult) {
@@ -69,7 +106,7 @@ TEST(Replicas, AgreeInDoublePrecision) {
   without.parallel.replicas = 0;
   const Trajectory expected = train(without, test_world(), replicated_steps, DType::f64);
   const Trajectory run = train(config, test_world(), replicated_steps, DType::f64);
-  expect_replicas(run.steps, "f64");
+  expect_replicas(config, run.steps, "f64");
   for (std::size_t s = 0; s < run.steps.size(); ++s) {
     // Masters are f32, so weights of later steps may differ by one rounding.
     const double tolerance = s == 0 ? 1e-10 : 1e-6;
@@ -171,6 +208,21 @@ TEST(Replicas, GoWithOtherMixtures) {
   expect_as_serial(config, "other numbers of experts");
 }
 
+/// Training stages change the batch, and so the numbers of rows and passes.
+TEST(Replicas, GoWithRowsOfAnyNumber) {
+  const int world = world_size();
+  if (world < 2) GTEST_SKIP() << "needs expert ranks";
+  for (const int seq_len : {3, 7, 40}) {
+    Config config = replicated_config(true);
+    config.parallel.expert = world;
+    config.batch = {.global = 3 * world, .micro = 3, .seq_len = seq_len};
+    Config alone = config;
+    alone.parallel = {};
+    const Trajectory serial = train(alone, ProcessGroup::self(), replicated_steps);
+    expect_same_run(train(config, test_world(), replicated_steps), serial, "sequences of " + std::to_string(seq_len));
+  }
+}
+
 TEST(Replicas, GoWithMuonAndAverages) {
   const int world = world_size();
   if (world < 2) GTEST_SKIP() << "needs expert ranks";
@@ -224,7 +276,9 @@ TEST(Replicas, GoWithLivePlacement) {
   const std::unique_ptr<LivePlacement> live = training.live_placement();
   std::vector<MixturePlacement> placement = place_all_experts(training.config(), 2, {});
   Trajectory run;
+  std::vector<std::vector<MixturePlacement>> placements;  // during each step
   for (int step = 0; step < 4; ++step) {
+    placements.push_back(placement);
     run.steps.push_back(training.run(step, 1).front());
     std::vector<ExpertLoad> load;
     for (const auto& [id, ranks] : placement) {
@@ -240,7 +294,9 @@ TEST(Replicas, GoWithLivePlacement) {
   }
   run.weights = training.weights();
   expect_same_run(run, serial, "moves and replicas");
-  expect_replicas(run.steps, "moves and replicas");
+  for (std::size_t s = 0; s < run.steps.size(); ++s) {
+    expect_replicas(config, {run.steps[s]}, "moves and replicas", placements[s]);
+  }
 }
 
 }  // namespace
