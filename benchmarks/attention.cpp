@@ -197,13 +197,9 @@ class HalfBlock {
  public:
   HalfBlock(const CpuStream& stream, const Mesh& mesh, DType type, const Config& config) : stream_(stream) {
     const SublayerSpec spec = attention_spec(config, 0);
-    half_ = spec.make(config, spec,
-                      {.mesh = mesh,
-                       .units = {unit_, unit_, unit_},
-                       .measured = {},
-                       .stream = stream,
-                       .type = type,
-                       .train = true});
+    half_ = spec.make(
+        config, spec,
+        {.mesh = mesh, .units = {unit_, unit_, unit_}, .measured = {}, .stream = stream, .type = type, .train = true});
     unit_.allocate(stream, type, true);
     unit_.initialize(stream, 1);
   }

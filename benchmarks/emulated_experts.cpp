@@ -142,14 +142,16 @@ EmulatedExperts::Routing EmulatedExperts::choose_replicas(const Stream& stream, 
   if (!spare_) return {.index = index, .plan = nullptr};
   const std::int64_t experts = placement_.experts();
   const NumberedChoices choices = numbered(stream, index, experts, experts);
-  const std::vector<std::int64_t> rows = rows_of_sources(mesh_->expert, mesh_->expert_tensor, choices.rows(stream));
-  const ReplicaProblem problem{.placement = placement_,
-                               .rows = rows,
-                               .costs = sizes_.widths,
-                               .slots = sizes_.replicas,
-                               .held = spare_->held(),
-                               .ranks_per_host = mesh_->expert_hosts ? mesh_->expert_hosts->within.size() : 0,
-                               .most_lent = most_lent_replicas(sizes_.replicas, mesh_->expert.size())};
+  const std::vector<std::int32_t> rows = rows_of_sources(mesh_->expert, mesh_->expert_tensor, choices.rows(stream));
+  ReplicaProblem problem{.placement = placement_,
+                         .rows = rows,
+                         .costs = sizes_.widths,
+                         .slots = sizes_.replicas,
+                         .held = spare_->held(),
+                         .ranks_per_host = sizes_.host_ranks,
+                         .most_lent = most_lent_replicas(sizes_.replicas, mesh_->expert.size())};
+  const std::vector<std::int64_t> totals = problem.rows_of_experts(problem.sources());
+  problem.totals = totals;
   auto plan = std::make_shared<const ReplicaPlan>(plan_replicas(problem));
   for (std::size_t slot = 0; slot < plan->experts.size(); ++slot) {
     if (plan->experts[slot] < 0) continue;

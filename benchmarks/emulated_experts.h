@@ -38,6 +38,7 @@ class EmulatedExperts {
     std::int64_t hidden, top_k;
     std::vector<std::int64_t> widths;  // [experts]
     int replicas;                      // spare slots per rank
+    int host_ranks;                    // see ReplicaProblem::ranks_per_host
     /// FLOPs of a token in the forward pass of an expert with SwiGLU.
     double flops(std::size_t expert) const { return 6.0 * static_cast<double>(hidden * widths[expert]); }
   };

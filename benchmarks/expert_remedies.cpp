@@ -64,7 +64,8 @@ RemediedExperts::RemediedExperts(const Mesh& mesh, const Stream& stream, const R
       sizes_{.hidden = shape.hidden,
              .top_k = load.top_k,
              .widths = widths_of(load, shape.widths),
-             .replicas = remedy.replicas},
+             .replicas = remedy.replicas,
+             .host_ranks = shape.host_ranks},
       mover_(mesh, stream) {
   std::vector<ParameterUnit*> units;
   for (std::int64_t l = 0; l < load.layers; ++l) {

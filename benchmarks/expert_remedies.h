@@ -27,6 +27,7 @@ struct StepShape {
   std::int64_t tokens, hidden, micro_batches;  // tokens of a rank per micro-batch
   std::int64_t widths;                         // mean width of the experts
   std::int64_t every;                          // steps between moves
+  int host_ranks;                              // ranks on each host; 0: all
   double rate;                                 // FLOP/s of an emulated rank
 };
 

@@ -173,8 +173,11 @@ Measurement measure(const Mesh& mesh, const RoutingLoad& load, const RoutingLoad
   for (const Remedy& remedy : remedies()) {
     cases.push_back(std::make_unique<RemediedExperts>(mesh, stream, remedy, load, shape));
   }
-  const EmulatedExperts::Sizes sizes{
-      .hidden = shape.hidden, .top_k = load.top_k, .widths = widths_of(load, shape.widths), .replicas = 0};
+  const EmulatedExperts::Sizes sizes{.hidden = shape.hidden,
+                                     .top_k = load.top_k,
+                                     .widths = widths_of(load, shape.widths),
+                                     .replicas = 0,
+                                     .host_ranks = 0};
   Measurement result{.shape = shape, .series = std::vector<Series>(cases.size())};
   const int ranks = mesh.world.size();
   for (std::int64_t step = -1; step < rounds; ++step) {  // the first one warms up
@@ -271,6 +274,7 @@ int run(const MpiSession& session, const Options& options) {
                     .micro_batches = options.at("--micro-batches"),
                     .widths = options.at("--width"),
                     .every = options.at("--every"),
+                    .host_ranks = mesh.expert_hosts ? mesh.expert_hosts->within.size() : session.host_ranks(),
                     .rate = 0};
     const double milliseconds =
         static_cast<double>(options.at("--compute-ms") > 0 ? options.at("--compute-ms") : 3 * ranks);
