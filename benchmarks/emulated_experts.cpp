@@ -17,6 +17,19 @@ namespace {
 /// The first weight of an expert: an integer that bf16 represents exactly.
 float mark_of(std::int32_t expert) { return static_cast<float>(1 + expert % 256); }
 
+/// Adds the seconds of its life to a sum.
+class AddedTime {
+ public:
+  explicit AddedTime(double& sum) : sum_(sum) {}
+  ~AddedTime() { sum_ += seconds_since(start_); }
+  AddedTime(const AddedTime&) = delete;
+  AddedTime& operator=(const AddedTime&) = delete;
+
+ private:
+  double& sum_;
+  Clock::time_point start_ = Clock::now();
+};
+
 /// In the place of ReplicatedBank, whose order of transfers it keeps, or of GatedBank without replicas.
 struct EmulatedBank {
   std::vector<ExpertBank::Expert> experts;  // of this rank, then replicas
@@ -28,6 +41,7 @@ struct EmulatedBank {
   const Placement* placement;
   double flops;  // of a forward pass
   EmulatedProcessor* processor;
+  std::shared_ptr<EmulatedExperts::ReplicaTime> time;
 
   struct Saved {
     Tensor gates;
@@ -52,17 +66,25 @@ struct EmulatedBank {
     return all;
   }
   void weight_grad(const Stream& stream, Saved&, const Tensor&) const {
-    if (slots) slots->begin_gradients(stream, *plan);
+    if (slots) {
+      const AddedTime timed(time->gradients);
+      slots->begin_gradients(stream, *plan);
+    }
     for (std::size_t e = 0; e < experts.size(); ++e) {
       if (rows[e] > 0) *experts[e].in->gradient.data<float>() += static_cast<float>(rows[e]);
     }
     processor->compute(flops);
-    if (slots) slots->return_gradients(stream, *plan, *placement);
+    if (!slots) return;
+    const AddedTime timed(time->gradients);
+    slots->return_gradients(stream, *plan, *placement);
   }
 
  private:
   void await_weights(const Stream& stream) const {
-    if (slots) slots->await(stream, *plan, *placement, false);
+    if (slots) {
+      const AddedTime timed(time->weights);
+      slots->await(stream, *plan, *placement, false);
+    }
     for (std::size_t e = 0; e < experts.size(); ++e) {
       if (rows[e] == 0) continue;
       const auto found = static_cast<float>(*experts[e].in->value.data<bfloat16>());
@@ -140,6 +162,7 @@ void EmulatedExperts::forget_replicas() {
 
 EmulatedExperts::Routing EmulatedExperts::choose_replicas(const Stream& stream, const Tensor& index, Use& use) {
   if (!spare_) return {.index = index, .plan = nullptr};
+  const AddedTime timed(replica_time_->choosing);
   const std::int64_t experts = placement_.experts();
   const NumberedChoices choices = numbered(stream, index, experts, experts);
   const std::vector<std::int32_t> rows = rows_of_sources(mesh_->expert, mesh_->expert_tensor, choices.rows(stream));
@@ -163,13 +186,16 @@ EmulatedExperts::Routing EmulatedExperts::choose_replicas(const Stream& stream, 
     }
   }
   const std::vector<ReplicaShare> shares = shares_of_source(problem, *plan, mesh_->expert.rank());
-  spare_->send(stream, *plan, placement_);
   return {.index = divided(stream, choices, shares, experts), .plan = std::move(plan)};
 }
 
 Variable EmulatedExperts::forward(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index,
                                   EmulatedProcessor& processor, std::optional<double> flops, Use& use) {
   const Routing routing = choose_replicas(tape.stream(), index, use);
+  if (routing.plan) {
+    const AddedTime timed(replica_time_->weights);
+    spare_->send(tape.stream(), *routing.plan, placement_);
+  }
   return answers(tape, routing, {.x = x, .gates = gates, .index = routing.index}, 0, processor, flops, use);
 }
 
@@ -191,7 +217,8 @@ Variable EmulatedExperts::answers(Tape& tape, const Routing& routing, const Toke
                     .plan = routing.plan,
                     .placement = &placement_,
                     .flops = 0,
-                    .processor = &processor};
+                    .processor = &processor,
+                    .time = replica_time_};
   if (routing.plan) {
     const auto first = routing.plan->experts.begin() + mesh_->expert.rank() * sizes_.replicas;
     bank.numbers.insert(bank.numbers.end(), first, first + sizes_.replicas);

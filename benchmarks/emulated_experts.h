@@ -65,6 +65,13 @@ class EmulatedExperts {
     std::int64_t weight_bytes = 0, gradient_bytes = 0;  // of all ranks, as the plan of replicas predicts
     std::int64_t replicas = 0;                          // of all ranks
   };
+  /// Seconds that this rank has spent with replicas so far, including waits for other ranks.
+  struct ReplicaTime {
+    double choosing = 0;   // exchange of the numbers of rows, plan, division of rows
+    double weights = 0;    // sending, and waiting where they are needed
+    double gradients = 0;  // zeroed memory, and their return to the owners
+  };
+  const ReplicaTime& replica_time() const { return *replica_time_; }
   /// Collective. Returns the sum of the outputs of each token's experts. `flops`: FLOPs of this rank in the forward
   /// pass, instead of those of its rows.
   Variable forward(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index,
@@ -97,6 +104,7 @@ class EmulatedExperts {
   DType type_;
   std::shared_ptr<SpareSlots> spare_;  // null without replicas
   ExpertRoute route_;
+  std::shared_ptr<ReplicaTime> replica_time_ = std::make_shared<ReplicaTime>();  // operations on tapes add to it
 };
 
 }  // namespace lyceum

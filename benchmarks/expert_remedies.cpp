@@ -168,6 +168,9 @@ StepResult RemediedExperts::run(const StepCounts& counts, const std::vector<std:
     for (const auto& layer : layers_) {
       result.weight_bytes += sign * layer->bytes_of_weights();
       result.gradient_bytes += sign * layer->bytes_of_gradients();
+      result.replica_time.choosing += sign * layer->replica_time().choosing;
+      result.replica_time.weights += sign * layer->replica_time().weights;
+      result.replica_time.gradients += sign * layer->replica_time().gradients;
     }
   };
   mesh_.world.barrier();
@@ -201,7 +204,10 @@ StepResult RemediedExperts::summed(StepResult own, const std::vector<EmulatedExp
     own.planned_gradient_bytes += use.gradient_bytes;
     own.replicas += use.replicas;
   }
-  sum.push_back(processor_.lateness());
+  const std::array means{&own.lateness, &own.replica_time.choosing, &own.replica_time.weights,
+                         &own.replica_time.gradients};
+  own.lateness = processor_.lateness();
+  for (const double* const value : means) sum.push_back(*value);
   sum.push_back(own.cpu_seconds);
   std::array<std::int64_t, 3> bytes{own.row_bytes, own.weight_bytes, own.gradient_bytes};
   mesh_.world.all_reduce(std::span(sum));
@@ -212,8 +218,8 @@ StepResult RemediedExperts::summed(StepResult own, const std::vector<EmulatedExp
   for (std::size_t i = 0; i < uses.size(); ++i) {
     own.imbalance += most[i + 1] / sum[i] * mesh_.world.size() / static_cast<double>(uses.size());
   }
-  own.lateness = sum[uses.size()] / mesh_.world.size();
-  own.cpu_seconds = sum[uses.size() + 1];
+  for (std::size_t i = 0; i < means.size(); ++i) *means[i] = sum[uses.size() + i] / mesh_.world.size();
+  own.cpu_seconds = sum.back();
   own.row_bytes = bytes[0];
   own.weight_bytes = bytes[1];
   own.gradient_bytes = bytes[2];

@@ -40,6 +40,7 @@ struct StepResult {
   double imbalance = 1;  // FLOPs of the busiest rank over the mean, averaged over layers and micro-batches
   double lateness = 0;   // see EmulatedProcessor; mean over the ranks, since the beginning
   double cpu_seconds = 0;
+  EmulatedExperts::ReplicaTime replica_time;                          // mean over the ranks
   std::int64_t row_bytes = 0;                                         // of tokens, choices, gates and their gradients
   std::int64_t weight_bytes = 0, gradient_bytes = 0;                  // of replicas, measured
   std::int64_t planned_weight_bytes = 0, planned_gradient_bytes = 0;  // the same, as planned

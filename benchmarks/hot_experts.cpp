@@ -12,6 +12,8 @@
 // - max/mean: FLOPs of the busiest rank over the mean, averaged over layers, micro-batches and rounds
 // - weights, gradients: MB of replicas that all ranks send per step. The program fails if a number of bytes is not that
 //   of the plan, or if a replica has the weights of another expert or loses gradients
+// - replicas ms: time per step of choosing replicas, of sending and awaiting their weights, and of returning their
+//   gradients, mean over the ranks, including waits for the busiest rank
 // - moves: MB that all ranks send for a move of experts before a step, mean over all moves; ms: time of a move
 // - step ms: of the slowest rank, median; spread: interquartile range relative to that
 // - balanced/step: time of a step in which experts are chosen equally often and ranks compute equally much, the mean
@@ -130,6 +132,17 @@ struct Series {
     for (const StepResult& step : steps) all.push_back(step.seconds);
     return all;
   }
+  /// Returns the mean over the steps.
+  EmulatedExperts::ReplicaTime replica_time() const {
+    EmulatedExperts::ReplicaTime sum;
+    const auto add = [&](const EmulatedExperts::ReplicaTime& time) {
+      sum.choosing += time.choosing / static_cast<double>(steps.size());
+      sum.weights += time.weights / static_cast<double>(steps.size());
+      sum.gradients += time.gradients / static_cast<double>(steps.size());
+    };
+    for (const StepResult& step : steps) add(step.replica_time);
+    return sum;
+  }
   /// Returns the mean over the steps of a member of StepResult.
   template <class T>
   double mean(T StepResult::*member) const {
@@ -216,8 +229,8 @@ nlohmann::ordered_json report(const RoutingLoad& load, const Measurement& measur
       "step\nCPU use {:.0f} %, late {:.1f} %, emulated computation {:.0f} % of a balanced step\n",
       load.name, load.experts(), load.top_k, load.layers, measured.shape.rate * 1e-9, rows * 1e-6, 100 * use,
       100 * late, 100 * share);
-  fmt::print("{:<13} {:>8} {:>8} {:>9} {:>8} {:>6} {:>8} {:>6} {:>13}\n", "", "max/mean", "weights", "gradients",
-             "moves", "ms", "step ms", "spread", "balanced/step");
+  fmt::print("{:<13} {:>8} {:>8} {:>9} {:>14} {:>8} {:>6} {:>8} {:>6} {:>13}\n", "", "max/mean", "weights", "gradients",
+             "replicas ms", "moves", "ms", "step ms", "spread", "balanced/step");
   nlohmann::ordered_json rows_of_json = nlohmann::ordered_json::array();
   for (std::size_t c = 0; c < measured.series.size(); ++c) {
     const Series& series = measured.series[c];
@@ -225,10 +238,14 @@ nlohmann::ordered_json report(const RoutingLoad& load, const Measurement& measur
     std::vector<double> ratios;
     for (std::size_t i = 0; i < seconds.size(); ++i) ratios.push_back(balanced[i] / seconds[i]);
     const Quartiles step = quartiles(seconds), ratio = quartiles(ratios);
-    fmt::print("{:<13} {:>8.3f} {:>8.2f} {:>9.2f} {:>8.2f} {:>6.0f} {:>8.1f} {:>5.1f}% {:>13.3f}\n", remedies()[c].name,
-               series.mean(&StepResult::imbalance), series.mean(&StepResult::weight_bytes) * 1e-6,
-               series.mean(&StepResult::gradient_bytes) * 1e-6, series.mean(&MoveResult::bytes) * 1e-6,
-               series.mean(&MoveResult::seconds) * 1e3, step.median * 1e3, 100 * step.spread, ratio.median);
+    const EmulatedExperts::ReplicaTime replicas = series.replica_time();
+    fmt::print(
+        "{:<13} {:>8.3f} {:>8.2f} {:>9.2f} {:>14} {:>8.2f} {:>6.0f} {:>8.1f} {:>5.1f}% {:>13.3f}\n", remedies()[c].name,
+        series.mean(&StepResult::imbalance), series.mean(&StepResult::weight_bytes) * 1e-6,
+        series.mean(&StepResult::gradient_bytes) * 1e-6,
+        fmt::format("{:.0f} {:.0f} {:.0f}", replicas.choosing * 1e3, replicas.weights * 1e3, replicas.gradients * 1e3),
+        series.mean(&MoveResult::bytes) * 1e-6, series.mean(&MoveResult::seconds) * 1e3, step.median * 1e3,
+        100 * step.spread, ratio.median);
     rows_of_json.push_back({{"remedy", remedies()[c].name},
                             {"max_over_mean", series.mean(&StepResult::imbalance)},
                             {"replicas_per_step", series.mean(&StepResult::replicas)},
@@ -236,6 +253,9 @@ nlohmann::ordered_json report(const RoutingLoad& load, const Measurement& measur
                             {"weight_bytes_planned", series.mean(&StepResult::planned_weight_bytes)},
                             {"gradient_bytes", series.mean(&StepResult::gradient_bytes)},
                             {"gradient_bytes_planned", series.mean(&StepResult::planned_gradient_bytes)},
+                            {"choosing_ms", replicas.choosing * 1e3},
+                            {"weights_ms", replicas.weights * 1e3},
+                            {"gradients_ms", replicas.gradients * 1e3},
                             {"row_bytes", series.mean(&StepResult::row_bytes)},
                             {"move_bytes", series.mean(&MoveResult::bytes)},
                             {"move_bytes_planned", series.mean(&MoveResult::planned_bytes)},

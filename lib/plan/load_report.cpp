@@ -107,8 +107,7 @@ LoadComparison compare_loads(const MeshPlan& plan, const std::optional<Cluster>&
                       variant.replicas == configured.replicas;
     if (!variant.planned && !is_possible(plan, variant)) return;
     MeshPlanCache other;
-    const bool shares_parts =
-        variant.placement == configured.placement && variant.replicas == configured.replicas;
+    const bool shares_parts = variant.placement == configured.placement && variant.replicas == configured.replicas;
     comparison.variants.push_back(evaluated(variant, plan, cluster, &load, shares_parts ? own : other));
   };
   for (const PlacementKind placement : {PlacementKind::contiguous, PlacementKind::pairs, PlacementKind::cost}) {

@@ -78,7 +78,8 @@ class Finder {
         // If experts cannot move, they stay, unless the search is asked for moves.
         const bool stay = expert == 1 || (base_.moe.group_limit > 0 && base_.balance.device_groups % expert == 0);
         axes.replace_every = stay && !given("parallel.replace_every") ? 0 : base_.parallel.replace_every;
-        if (!given("parallel.replicas")) axes.replicas = std::min(base_.parallel.replicas, most_replicas(base_, expert));
+        if (!given("parallel.replicas"))
+          axes.replicas = std::min(base_.parallel.replicas, most_replicas(base_, expert));
         for (const Overlap overlap : overlaps(axes)) {
           axes.overlap = overlap;
           all.push_back(axes);

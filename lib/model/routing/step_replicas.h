@@ -19,7 +19,7 @@ namespace lyceum {
 
 /// The use of replicas in a training step.
 struct ReplicaUse {
-  std::int64_t replicas = 0;          // summed over layers, passes and expert groups
+  std::int64_t replicas = 0;           // summed over layers, passes and expert groups
   std::vector<MovedFlops> moved = {};  // of the mixtures whose experts may have replicas, summed over passes
 };
 

@@ -24,8 +24,8 @@ struct KnownChoices {
   /// [experts]: choices of each expert that a rehearsal expects, relative to each other; empty: equally many. Used if
   /// `pairs` is known.
   std::span<const double> expected = {};
-  /// [experts]: number of choices of each expert; empty: unknown. A GPU then allocates memory for these rows only, which
-  /// matters if experts have different widths. A rehearsal does not use it.
+  /// [experts]: number of choices of each expert; empty: unknown. A GPU then allocates memory for these rows only,
+  /// which matters if experts have different widths. A rehearsal does not use it.
   std::span<const std::int64_t> rows = {};
 };
 

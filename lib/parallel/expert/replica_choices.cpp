@@ -120,7 +120,7 @@ ExpertRoute with_planned_rows(ExpertRoute route, const ReplicaProblem& problem, 
                               std::int64_t tokens) {
   if (plan.replicas() == 0 || tokens == 0) return route;
   const std::size_t choices = route.local_of.size() - plan.experts.size();  // of the router
-  double reached = 1;  // see route_of()
+  double reached = 1;                                                       // see route_of()
   for (Hop& hop : route.hops) {
     for (std::size_t slot = 0; slot < plan.experts.size(); ++slot) {
       if (plan.experts[slot] < 0) continue;

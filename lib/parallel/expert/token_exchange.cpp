@@ -200,8 +200,7 @@ GatheredTokens gathered(Tape& tape, const ProcessGroup& group, const TokensAndCh
 }
 
 std::shared_ptr<const ExpertRows> rows_of_experts(const Stream& stream, const ExpertRoute& route,
-                                                  const TokensAndChoices& tokens,
-                                                  std::span<const std::int64_t> known) {
+                                                  const TokensAndChoices& tokens, std::span<const std::int64_t> known) {
   if (route.hops.empty()) {
     return plan_rows(stream, route.local, tokens.index, {.others = std::ssize(route.local_of) - route.local});
   }

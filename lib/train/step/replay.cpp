@@ -67,7 +67,9 @@ std::vector<TimedAction> Replay::run(StepPasses& passes, const TokenLoader& load
   const std::string advice = advice_on_old_faults(std::max<std::int64_t>(0, step - config.run.replay_every));
   // The gradients of an expert contain those that its replicas return.
   const std::string_view suspects =
-      config.parallel.replicas > 0 ? " (for an expert, perhaps by another rank of its expert group, which had a replica)" : "";
+      config.parallel.replicas > 0
+          ? " (for an expert, perhaps by another rank of its expert group, which had a replica)"
+          : "";
   std::vector<TimedAction> trace;
   const auto digests_of_passes = [&] {
     DigestObserver observer(setup.stream, layers);

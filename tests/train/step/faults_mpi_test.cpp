@@ -315,9 +315,10 @@ TEST(Faults, AnErrorMayBeThatOfAReplica) {
     TinyTraining training(config, test_world());
     EXPECT_GT(training.run(0, 1).back().replicas.replicas, 0);
     if (rank == world.rank()) flip(training.model().units().back()->values().raw(), 22);
-    EXPECT_THAT(problem_of(training, 1),
-                testing::AllOf(HasSubstr(" computed step 2 from the same tokens, with different results: the gradient of "),
-                               HasSubstr("perhaps by another rank of its expert group, which had a replica")));
+    EXPECT_THAT(
+        problem_of(training, 1),
+        testing::AllOf(HasSubstr(" computed step 2 from the same tokens, with different results: the gradient of "),
+                       HasSubstr("perhaps by another rank of its expert group, which had a replica")));
   }
 }
 
