@@ -20,21 +20,19 @@
 //   FLOPs of the load, over the time of the step; median of the ratio over rounds
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <fstream>
 #include <map>
-#include <numeric>
+#include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "core/error.h"
 #include "expert_remedies.h"
 #include "parallel/comm/mpi_session.h"
+#include "remedies_report.h"
 
 namespace {
 
@@ -102,62 +100,6 @@ RoutingLoad load_of(const std::string& spec, const Options& options) {
   return zipf_load(shape, exponent, options.at("--drift"), kind == "uneven");
 }
 
-const std::vector<Remedy>& remedies() {
-  static const std::vector<Remedy> all{{.name = "none", .moves = false, .replicas = 0},
-                                       {.name = "moves", .moves = true, .replicas = 0},
-                                       {.name = "R = 1", .moves = false, .replicas = 1},
-                                       {.name = "R = 2", .moves = false, .replicas = 2},
-                                       {.name = "moves, R = 2", .moves = true, .replicas = 2},
-                                       {.name = "balanced", .moves = false, .replicas = 0, .forced_balance = true}};
-  return all;
-}
-
-struct Quartiles {
-  double median, spread;  // spread: interquartile range over the median
-};
-
-Quartiles quartiles(std::vector<double> values) {
-  std::ranges::sort(values);
-  const double median = values[values.size() / 2];
-  return {median, (values[values.size() * 3 / 4] - values[values.size() / 4]) / median};
-}
-
-/// The results of one remedy.
-struct Series {
-  std::vector<StepResult> steps;
-  std::vector<MoveResult> moves;
-
-  std::vector<double> seconds() const {
-    std::vector<double> all;
-    for (const StepResult& step : steps) all.push_back(step.seconds);
-    return all;
-  }
-  /// Returns the mean over the steps.
-  EmulatedExperts::ReplicaTime replica_time() const {
-    EmulatedExperts::ReplicaTime sum;
-    const auto add = [&](const EmulatedExperts::ReplicaTime& time) {
-      sum.choosing += time.choosing / static_cast<double>(steps.size());
-      sum.weights += time.weights / static_cast<double>(steps.size());
-      sum.gradients += time.gradients / static_cast<double>(steps.size());
-    };
-    for (const StepResult& step : steps) add(step.replica_time);
-    return sum;
-  }
-  /// Returns the mean over the steps of a member of StepResult.
-  template <class T>
-  double mean(T StepResult::*member) const {
-    double sum = 0;
-    for (const StepResult& step : steps) sum += static_cast<double>(step.*member);
-    return sum / static_cast<double>(steps.size());
-  }
-  template <class T>
-  double mean(T MoveResult::*member) const {
-    double sum = 0;
-    for (const MoveResult& move : moves) sum += static_cast<double>(move.*member);
-    return moves.empty() ? 0 : sum / static_cast<double>(moves.size());
-  }
-};
-
 /// Returns the mean FLOPs of a rank in the forward pass: [micro-batches][layers].
 std::vector<std::vector<double>> mean_flops(const StepCounts& counts, const EmulatedExperts::Sizes& sizes, int ranks) {
   std::vector<std::vector<double>> flops;
@@ -171,12 +113,6 @@ std::vector<std::vector<double>> mean_flops(const StepCounts& counts, const Emul
   }
   return flops;
 }
-
-struct Measurement {
-  StepShape shape;
-  std::vector<Series> series;  // of remedies()
-  double emulated = 0;         // mean seconds of emulated computation of a rank in a step
-};
 
 /// Collective. Measures all remedies under one load.
 Measurement measure(const Mesh& mesh, const RoutingLoad& load, const RoutingLoad& even, const StepShape& shape,
@@ -213,70 +149,6 @@ Measurement measure(const Mesh& mesh, const RoutingLoad& load, const RoutingLoad
   return result;
 }
 
-nlohmann::ordered_json report(const RoutingLoad& load, const Measurement& measured, const Options& options, int ranks) {
-  const std::vector<double> balanced = measured.series.back().seconds();
-  double wall = 0, cpu = 0, late = 0;
-  for (const Series& series : measured.series) {
-    wall += series.mean(&StepResult::seconds);
-    cpu += series.mean(&StepResult::cpu_seconds);
-    late = std::max(late, series.steps.back().lateness);
-  }
-  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-  const double use = cpu / wall / cores, share = measured.emulated / quartiles(balanced).median,
-               rows = measured.series.front().mean(&StepResult::row_bytes) / ranks;
-  fmt::print(
-      "\n{}: {} experts, top {}, {} layers; an emulated rank has {:.1f} GFLOP/s and sends {:.2f} MB of rows per "
-      "step\nCPU use {:.0f} %, late {:.1f} %, emulated computation {:.0f} % of a balanced step\n",
-      load.name, load.experts(), load.top_k, load.layers, measured.shape.rate * 1e-9, rows * 1e-6, 100 * use,
-      100 * late, 100 * share);
-  fmt::print("{:<13} {:>8} {:>8} {:>9} {:>14} {:>8} {:>6} {:>8} {:>6} {:>13}\n", "", "max/mean", "weights", "gradients",
-             "replicas ms", "moves", "ms", "step ms", "spread", "balanced/step");
-  nlohmann::ordered_json rows_of_json = nlohmann::ordered_json::array();
-  for (std::size_t c = 0; c < measured.series.size(); ++c) {
-    const Series& series = measured.series[c];
-    const std::vector<double> seconds = series.seconds();
-    std::vector<double> ratios;
-    for (std::size_t i = 0; i < seconds.size(); ++i) ratios.push_back(balanced[i] / seconds[i]);
-    const Quartiles step = quartiles(seconds), ratio = quartiles(ratios);
-    const EmulatedExperts::ReplicaTime replicas = series.replica_time();
-    fmt::print(
-        "{:<13} {:>8.3f} {:>8.2f} {:>9.2f} {:>14} {:>8.2f} {:>6.0f} {:>8.1f} {:>5.1f}% {:>13.3f}\n", remedies()[c].name,
-        series.mean(&StepResult::imbalance), series.mean(&StepResult::weight_bytes) * 1e-6,
-        series.mean(&StepResult::gradient_bytes) * 1e-6,
-        fmt::format("{:.0f} {:.0f} {:.0f}", replicas.choosing * 1e3, replicas.weights * 1e3, replicas.gradients * 1e3),
-        series.mean(&MoveResult::bytes) * 1e-6, series.mean(&MoveResult::seconds) * 1e3, step.median * 1e3,
-        100 * step.spread, ratio.median);
-    rows_of_json.push_back({{"remedy", remedies()[c].name},
-                            {"max_over_mean", series.mean(&StepResult::imbalance)},
-                            {"replicas_per_step", series.mean(&StepResult::replicas)},
-                            {"weight_bytes", series.mean(&StepResult::weight_bytes)},
-                            {"weight_bytes_planned", series.mean(&StepResult::planned_weight_bytes)},
-                            {"gradient_bytes", series.mean(&StepResult::gradient_bytes)},
-                            {"gradient_bytes_planned", series.mean(&StepResult::planned_gradient_bytes)},
-                            {"choosing_ms", replicas.choosing * 1e3},
-                            {"weights_ms", replicas.weights * 1e3},
-                            {"gradients_ms", replicas.gradients * 1e3},
-                            {"row_bytes", series.mean(&StepResult::row_bytes)},
-                            {"move_bytes", series.mean(&MoveResult::bytes)},
-                            {"move_bytes_planned", series.mean(&MoveResult::planned_bytes)},
-                            {"moved_experts", series.mean(&MoveResult::experts)},
-                            {"move_ms", series.mean(&MoveResult::seconds) * 1e3},
-                            {"step_ms", step.median * 1e3},
-                            {"step_spread", step.spread},
-                            {"balanced_over_step", ratio.median},
-                            {"balanced_over_step_spread", ratio.spread}});
-  }
-  std::fflush(stdout);
-  nlohmann::ordered_json numbers;
-  for (const auto& [name, value] : options.numbers) numbers[name.substr(2)] = value;
-  return {{"load", load.name},       {"experts", load.experts()},
-          {"top_k", load.top_k},     {"layers", load.layers},
-          {"ranks", ranks},          {"cores", cores},
-          {"options", numbers},      {"emulated_gflops", measured.shape.rate * 1e-9},
-          {"emulated_share", share}, {"cpu_use", use},
-          {"lateness", late},        {"remedies", rows_of_json}};
-}
-
 int run(const MpiSession& session, const Options& options) {
   const int ranks = session.size();
   require_usage(ranks > 1, "one rank has all experts: use mpirun -n 8");
@@ -300,7 +172,10 @@ int run(const MpiSession& session, const Options& options) {
         static_cast<double>(options.at("--compute-ms") > 0 ? options.at("--compute-ms") : 3 * ranks);
     shape.rate = 6e3 * static_cast<double>(shape.tokens * load.top_k * shape.hidden * shape.widths) / milliseconds;
     const Measurement measured = measure(mesh, load, even, shape, options.at("--rounds"));
-    if (session.rank() == 0) results.push_back(report(load, measured, options, ranks));
+    if (session.rank() == 0) {
+      results.push_back(report(load, measured, ranks));
+      for (const auto& [name, value] : options.numbers) results.back()["options"][name.substr(2)] = value;
+    }
   }
   if (session.rank() == 0 && !options.json.empty()) {
     std::ofstream file(options.json);
@@ -317,8 +192,7 @@ int main(int count, char** arguments) {
   try {
     return run(session, parsed({arguments + 1, arguments + count}));
   } catch (const Error& error) {
-    fmt::print(stderr, "bench_hot_experts: {}\n", error.what());
-    session.abort(error.code());
+    session.report({.code = error.code(), .line = fmt::format("bench_hot_experts: {}", error.what())});
   } catch (const std::exception& error) {
     fmt::print(stderr, "bench_hot_experts: {}\n", error.what());
     session.abort(ExitCode::failed);
