@@ -69,7 +69,7 @@ class ModelParts {
     bool sequence;
     std::int64_t micro;
     Recompute recompute;
-    /// With parallel.replicas, keys that decide how often weights are sent; else default values.
+    /// Decide how often weights of replicas are sent; default values without parallel.replicas.
     int replicas, pipeline;
     ScheduleKind schedule;
     Overlap overlap;

@@ -22,7 +22,7 @@ less "$(metric "$work/whole/metrics.jsonl" 12 rank_imbalance)" \
 # Both runs route alike, so what one of them would have without replicas is what the other has.
 close "imbalance without replicas" "$(metric "$work/whole/metrics.jsonl" 1 rank_imbalance_without_replicas)" \
   "$(metric "$work/without/metrics.jsonl" 1 rank_imbalance)" 1e-9
-close "ranks on the console" "$(sed -nE 's/^ +12\/12 .* ranks ([0-9.]+).*/\1/p' "$work/whole.out")" \
+close "ranks on the console" "$(sed -nE 's/^ *12\/12 .* ranks ([0-9.]+).*/\1/p' "$work/whole.out")" \
   "$(metric "$work/whole/metrics.jsonl" 12 rank_imbalance)" 0.01
 expect 0 "$lyceum" routing report "$work/whole" --html "$work/whole.html"
 grep -q 'mean of the layers without replicas' "$work/whole.html" || fail "no curve without replicas on the page"

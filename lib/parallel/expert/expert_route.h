@@ -25,8 +25,6 @@ struct ExpertRoute {
   /// [choices]: index of an expert among this rank's experts; -1: on another rank
   std::vector<std::int32_t> local_of;
   std::int64_t local = 0;  // number of experts on this rank, with spare slots
-  /// [local]: rows of each that a rehearsal expects, relative to each other; empty: equally many.
-  std::vector<double> expected = {};
 };
 
 /// The numbers that define a router's choice: a token chooses k of `choices`. The first of these are the experts of a

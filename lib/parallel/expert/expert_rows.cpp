@@ -74,11 +74,10 @@ std::shared_ptr<const ExpertRows> plan_rows(const Stream& stream, std::int64_t e
   std::vector<std::int32_t> order(static_cast<std::size_t>(experts));
   std::iota(order.begin(), order.end(), 0);
   std::vector<double> expected;
-  if (known.pairs >= 0) {
-    expected.assign(order.size(), 1);
-    if (!known.expected.empty()) expected.assign(known.expected.begin(), known.expected.end());
-    const double all = std::reduce(expected.begin(), expected.end());
-    for (double& rows : expected) rows *= all > 0 ? static_cast<double>(known.pairs) / all : 0;
+  if (!known.rows.empty()) {
+    expected.assign(known.rows.begin(), known.rows.end());
+  } else if (known.pairs >= 0) {
+    expected.assign(order.size(), static_cast<double>(known.pairs) / static_cast<double>(experts));
   }
   launch(stream, SortByExpert{.index = index.matrix<std::int32_t>(),
                               .order = tensor_of(stream, {experts}, order).span<const std::int32_t>(),

@@ -21,11 +21,8 @@ struct ExpertRows {
 struct KnownChoices {
   std::int64_t others = 0;  // experts without rows that may be chosen too; their numbers follow those with rows
   std::int64_t pairs = -1;  // number of choices of experts with rows; -1: unknown
-  /// [experts]: choices of each expert that a rehearsal expects, relative to each other; empty: equally many. Used if
-  /// `pairs` is known.
-  std::span<const double> expected = {};
   /// [experts]: number of choices of each expert; empty: unknown. A GPU then allocates memory for these rows only,
-  /// which matters if experts have different widths. A rehearsal does not use it.
+  /// which matters if experts have different widths.
   std::span<const std::int64_t> rows = {};
 };
 

@@ -97,8 +97,6 @@ ExpertRoute with_spare_slots(ExpertRoute route, std::span<const ProcessGroup* co
       route.local_of.push_back(rank == first ? static_cast<std::int32_t>(route.local + slot) : -1);
     }
   }
-  route.expected.assign(static_cast<std::size_t>(route.local), 1);
-  route.expected.resize(route.expected.size() + static_cast<std::size_t>(slots));
   route.local += slots;
   return route;
 }
@@ -116,8 +114,7 @@ std::vector<std::int64_t> rows_on_rank(const ReplicaProblem& problem, const Repl
   return rows;
 }
 
-ExpertRoute with_planned_rows(ExpertRoute route, const ReplicaProblem& problem, const ReplicaPlan& plan, int rank,
-                              std::int64_t tokens) {
+ExpertRoute with_planned_pairs(ExpertRoute route, const ReplicaPlan& plan, std::int64_t tokens) {
   if (plan.replicas() == 0 || tokens == 0) return route;
   const std::size_t choices = route.local_of.size() - plan.experts.size();  // of the router
   double reached = 1;                                                       // see route_of()
@@ -132,8 +129,6 @@ ExpertRoute with_planned_rows(ExpertRoute route, const ReplicaProblem& problem, 
     }
     reached *= hop.rows[static_cast<std::size_t>(hop.group->rank())];
   }
-  const std::vector<std::int64_t> rows = rows_on_rank(problem, plan, rank);
-  route.expected.assign(rows.begin(), rows.end());
   return route;
 }
 

@@ -42,11 +42,9 @@ ExpertRoute with_spare_slots(ExpertRoute route, std::span<const ProcessGroup* co
 /// Returns the number of rows of each expert of a rank, followed by those of its spare slots. `rank`: in the placement.
 std::vector<std::int64_t> rows_on_rank(const ReplicaProblem& problem, const ReplicaPlan& plan, int rank);
 
-/// Returns a route with spare slots in which a rehearsal expects the numbers of choices behind each rank, and of rows
-/// of this rank's experts, that a plan gives them. The expected rows of hops are those without replicas: a token may
-/// need fewer ranks if a replica is on a rank that it is sent to anyway. `rank`: this rank in the placement. `tokens`:
-/// number of tokens of all sources.
-ExpertRoute with_planned_rows(ExpertRoute route, const ReplicaProblem& problem, const ReplicaPlan& plan, int rank,
-                              std::int64_t tokens);
+/// Returns a route with spare slots in which a rehearsal expects the numbers of choices behind each rank that a plan
+/// gives them. The expected rows of hops are those without replicas: a token may need fewer ranks if a replica is on a
+/// rank that it is sent to anyway. `tokens`: number of tokens of all sources.
+ExpertRoute with_planned_pairs(ExpertRoute route, const ReplicaPlan& plan, std::int64_t tokens);
 
 }  // namespace lyceum

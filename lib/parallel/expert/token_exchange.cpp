@@ -205,7 +205,7 @@ std::shared_ptr<const ExpertRows> rows_of_experts(const Stream& stream, const Ex
     return plan_rows(stream, route.local, tokens.index, {.others = std::ssize(route.local_of) - route.local});
   }
   return plan_rows(stream, route.local, mapped(stream, tokens.index, route.local_of),
-                   {.pairs = tokens.pairs, .expected = route.expected, .rows = known});
+                   {.pairs = tokens.pairs, .rows = known});
 }
 
 }  // namespace lyceum

@@ -55,7 +55,7 @@ struct StepResult {
   double load_imbalance = 0;  // tokens of the busiest expert over the mean, in the worst layer; 0 without experts
   /// Imbalance of the expert ranks by `loads` and `replicas`, if there are several. The trainer sets it on rank 0.
   std::optional<RankImbalance> rank_imbalance{};
-  /// The same if experts had no replicas; only with parallel.replicas.
+  /// `rank_imbalance` as if experts had no replicas; only with parallel.replicas.
   std::optional<RankImbalance> rank_imbalance_without_replicas{};
   bool skipped = false;  // no update: loss or gradient norm was not finite or above its limit, or no target counts
   bool outlier = false;  // skipped since loss or gradient norm was above its limit

@@ -287,7 +287,7 @@ TEST(ReplicaPlan, TakesTotalsOfRows) {
   EXPECT_THROW(plan_replicas(given), Error);
 }
 
-/// What replicas move is the difference of the loads, and the sum over the shares of all sources.
+/// The moved FLOPs are the difference of the loads, and the sum over the shares of all sources.
 TEST(ReplicaPlan, MovesTheFlopsOfItsShares) {
   OwnedProblem problem = skewed_problem(9, 8, 24, 1.2, true, 2);
   problem.slots = 2;
