@@ -111,9 +111,11 @@ convert prune heads heads-counted --site=attention --data "$work/data/valid" --b
 equal "loss after pruning attention" "$(sed -n 's/^after *\([0-9.]*\) nats.*/\1/p' "$work/printed")" \
   "$(printf %.6f "$(cat "$work/before")")"
 convert insert heads grown-heads --site=attention --experts=4
-grep -q '^To keep the new rows .*: optim.router_penalty = 0.25, optim.router_penalty_from = 16, optim.router_penalty_from_attention = 16$' \
+grep -q '^To keep the new rows .*: optim.router_penalty = 0.25, optim.router_penalty_from = 8, optim.router_penalty_from_attention = 16$' \
   "$work/printed" || fail "insert does not print the penalty of both halves"
-trains grown-heads --optim.router_penalty=0.25 --optim.router_penalty_from=16 --optim.router_penalty_from_attention=16
+sed -i "s/^router_penalty = .*/router_penalty = 0.25/; s/^\(router_penalty_from\) = .*/\1 = 8/; s/^\(router_penalty_from_attention\) = .*/\1 = 16/" \
+  "$work/grown-heads/config.ini"
+trains grown-heads
 convert insert fewer more --site=attention --experts=3 --layers=1
 expect 0 "$lyceum" plan --config "$work/more/config.ini" --ranks=2 --parallel.tensor=2
 trains more --parallel.tensor=2 --parallel.zero=1

@@ -79,7 +79,7 @@ std::shared_ptr<const StepReplicas::Choice> ExpertReplicas::choose(const Stream&
                            .moved = {}});
   choice->moved = moved_by(choice->shares, problem);
   if (std::holds_alternative<RehearsalStream>(stream)) {
-    choice->rehearsed = with_planned_pairs(route_, plan, choices.index.shape()[0] * problem.sources());
+    choice->rehearsed = with_planned_rows(route_, plan, choices.index.shape()[0] * problem.sources());
   }
   choice->plan = std::move(plan);
   return choice;

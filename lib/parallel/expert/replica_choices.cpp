@@ -114,20 +114,36 @@ std::vector<std::int64_t> rows_on_rank(const ReplicaProblem& problem, const Repl
   return rows;
 }
 
-ExpertRoute with_planned_pairs(ExpertRoute route, const ReplicaPlan& plan, std::int64_t tokens) {
+ExpertRoute with_planned_rows(ExpertRoute route, const ReplicaPlan& plan, std::int64_t tokens) {
   if (plan.replicas() == 0 || tokens == 0) return route;
   const std::size_t choices = route.local_of.size() - plan.experts.size();  // of the router
-  double reached = 1;                                                       // see route_of()
+  // Fractions of all tokens that are on this rank before a hop: with the plan, and without it, see route_of().
+  double reached = 1, reached_before = 1;
   for (Hop& hop : route.hops) {
+    std::vector<double> rows, pairs;  // as fractions of all tokens
+    for (std::size_t rank = 0; rank < hop.rows.size(); ++rank) {
+      rows.push_back(hop.rows[rank] * reached_before);
+      pairs.push_back(hop.pairs[rank] * reached_before);
+    }
     for (std::size_t slot = 0; slot < plan.experts.size(); ++slot) {
       if (plan.experts[slot] < 0) continue;
-      const double moved = static_cast<double>(plan.rows[slot]) / static_cast<double>(tokens) / reached;
+      const double moved = static_cast<double>(plan.rows[slot]) / static_cast<double>(tokens);
       const std::int32_t from = hop.rank_of[static_cast<std::size_t>(plan.experts[slot])],
                          to = hop.rank_of[choices + slot];
-      if (from >= 0) hop.pairs[static_cast<std::size_t>(from)] -= moved;
-      if (to >= 0) hop.pairs[static_cast<std::size_t>(to)] += moved;
+      if (from == to) continue;
+      if (from >= 0) pairs[static_cast<std::size_t>(from)] -= moved;
+      if (to >= 0) {
+        pairs[static_cast<std::size_t>(to)] += moved;
+        rows[static_cast<std::size_t>(to)] += moved;
+      }
     }
-    reached *= hop.rows[static_cast<std::size_t>(hop.group->rank())];
+    const auto self = static_cast<std::size_t>(hop.group->rank());
+    reached_before *= hop.rows[self];
+    for (std::size_t rank = 0; rank < hop.rows.size(); ++rank) {
+      hop.pairs[rank] = pairs[rank] / reached;
+      hop.rows[rank] = std::clamp(std::min(rows[rank], pairs[rank]) / reached, 0.0, 1.0);
+    }
+    reached = std::max(reached * hop.rows[self], 1e-9);
   }
   return route;
 }

@@ -42,9 +42,10 @@ ExpertRoute with_spare_slots(ExpertRoute route, std::span<const ProcessGroup* co
 /// Returns the number of rows of each expert of a rank, followed by those of its spare slots. `rank`: in the placement.
 std::vector<std::int64_t> rows_on_rank(const ReplicaProblem& problem, const ReplicaPlan& plan, int rank);
 
-/// Returns a route with spare slots in which a rehearsal expects the numbers of choices behind each rank that a plan
-/// gives them. The expected rows of hops are those without replicas: a token may need fewer ranks if a replica is on a
-/// rank that it is sent to anyway. `tokens`: number of tokens of all sources.
-ExpertRoute with_planned_pairs(ExpertRoute route, const ReplicaPlan& plan, std::int64_t tokens);
+/// Returns a route with spare slots in which a rehearsal expects the rows and choices behind each rank that a plan
+/// gives them. The rows are an upper bound: a token that a replica takes is counted as one more row for the replica's
+/// rank, even if it is sent there anyway, and one less for the owner's rank only if that follows from the number of
+/// choices there. `tokens`: number of tokens of all sources.
+ExpertRoute with_planned_rows(ExpertRoute route, const ReplicaPlan& plan, std::int64_t tokens);
 
 }  // namespace lyceum

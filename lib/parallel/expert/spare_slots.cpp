@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "kernels/tensor_kernels.h"
 
 namespace lyceum {
 
@@ -101,11 +102,13 @@ std::vector<ExpertBank::Expert> SpareSlots::bank(const ReplicaPlan& plan) const 
 }
 
 void SpareSlots::begin_gradients(const Stream& stream, const ReplicaPlan& plan) {
-  gradients_ = Tensor::zeros(stream, accumulator_of(values_.dtype()), values_.shape());
+  gradients_ = Tensor::empty(stream, accumulator_of(values_.dtype()), values_.shape());
   for (std::size_t slot = 0; slot < slots_; ++slot) {
     const std::int32_t expert = plan.experts[static_cast<std::size_t>(group_->rank()) * slots_ + slot];
     const Replica& used = expert >= 0 ? replica(expert, slot) : replicas_.begin()->second[slot];
-    used.unit->set_gradients(gradients_.view(static_cast<std::int64_t>(slot) * largest_, {used.unit->size()}));
+    const Tensor gradient = gradients_.view(static_cast<std::int64_t>(slot) * largest_, {used.unit->size()});
+    if (expert >= 0) clear(stream, gradient);  // those of unused slots are never read
+    used.unit->set_gradients(gradient);
   }
 }
 

@@ -48,7 +48,7 @@ class SpareSlots {
   /// Returns the experts of this rank, followed by the replicas of a plan. An unused slot has the shape of any expert.
   std::vector<ExpertBank::Expert> bank(const ReplicaPlan& plan) const;
 
-  /// Gives the replicas of a plan zeroed memory for gradients.
+  /// Gives the spare slots memory for gradients, zeroed for the replicas of a plan.
   void begin_gradients(const Stream& stream, const ReplicaPlan& plan);
   /// Sends the gradients of the replicas to the owners, which add them to those of their experts in the order of the
   /// ranks, and frees the memory.

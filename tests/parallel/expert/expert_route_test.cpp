@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "core/error.h"
+#include "parallel/expert/replica_choices.h"
 
 namespace lyceum {
 namespace {
@@ -82,6 +83,44 @@ TEST(ExpertRoute, LeadsByTheHostToTheRank) {
   EXPECT_EQ(route.hops.at(1).rank_of, (Map{-1, 0, -1, 1, 1, -1, -1}));
   EXPECT_EQ(route.local_of, (Map{-1, 0, -1, -1, -1, -1, -1}));
   EXPECT_EQ(route.local, 1);
+}
+
+/// Tokens with one choice each: 1,200 of 12 experts, three of each of four ranks. Experts 0, 1 and 4 give rows away.
+TEST(ExpertRoute, ExpectsTheRowsThatReplicasTake) {
+  constexpr int tokens = 1200, each = tokens / 12;
+  const ReplicaPlan plan{.experts = {-1, 4, 0, 1, -1, 0, 1, -1}, .rows = {0, 40, 60, 100, 0, 20, 0, 0}};
+  const std::vector<double> rows_of_ranks{3 * each - 180 + 40, 3 * each - 40 + 160, 3 * each + 20, 3 * each};
+  for (int rank = 0; rank < 4; ++rank) {
+    const Groups groups(rank, 2, 2);
+    const ExpertRoute without = route_of(Placement::contiguous(12, 4), groups.both(), {.k = 1, .choices = 12});
+    const ExpertRoute route = with_planned_rows(with_spare_slots(without, groups.both(), 2), plan, tokens);
+    const double host = rows_of_ranks[0] + rows_of_ranks[1];
+    const std::vector<double> of_hosts{host / tokens, 1 - host / tokens};
+    for (std::size_t to = 0; to < 2; ++to) {
+      const std::size_t own = static_cast<std::size_t>(rank) / 2;
+      const double of_rank = rows_of_ranks[2 * own + to] / tokens / of_hosts[own];
+      EXPECT_NEAR(route.hops[0].rows.at(to), of_hosts[to], 1e-12);
+      EXPECT_NEAR(route.hops[0].pairs.at(to), of_hosts[to], 1e-12);
+      EXPECT_NEAR(route.hops[1].rows.at(to), of_rank, 1e-12) << rank;
+      EXPECT_NEAR(route.hops[1].pairs.at(to), of_rank, 1e-12) << rank;
+    }
+  }
+}
+
+/// With several choices per token, the rows are bounded: no more than all tokens, and enough for the choices.
+TEST(ExpertRoute, BoundsTheRowsOfReplicasOfSeveralChoices) {
+  const ReplicaPlan plan{.experts = {-1, 4, 0, 1, -1, 0, 1, -1}, .rows = {0, 90, 60, 100, 0, 20, 0, 0}};
+  for (int rank = 0; rank < 4; ++rank) {
+    const Groups groups(rank, 2, 2);
+    const ExpertRoute without = route_of(Placement::contiguous(12, 4), groups.both(), {.k = 3, .choices = 12});
+    const ExpertRoute route = with_planned_rows(with_spare_slots(without, groups.both(), 2), plan, 400);
+    for (const Hop& hop : route.hops) {
+      for (std::size_t to = 0; to < 2; ++to) {
+        EXPECT_LE(hop.rows.at(to), 1);
+        EXPECT_GE(3 * hop.rows.at(to), hop.pairs.at(to) - 1e-12);
+      }
+    }
+  }
 }
 
 TEST(ExpertRoute, RefusesGroupsOfOtherSizes) {
