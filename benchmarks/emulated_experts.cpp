@@ -3,32 +3,45 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <thread>
 #include <utility>
 
 #include "core/error.h"
+#include "expert_marks.h"
 #include "model/ffn/expert_replicas.h"
 
 namespace lyceum {
 
 namespace {
 
-/// The first weight of an expert: an integer that bf16 represents exactly.
-float mark_of(std::int32_t expert) { return static_cast<float>(1 + expert % 256); }
-
-/// Adds the seconds of its life to a sum.
-class AddedTime {
+/// Adds the seconds of its life to a sum, and the bytes that a group counts as sent in all-to-alls meanwhile.
+class Added {
  public:
-  explicit AddedTime(double& sum) : sum_(sum) {}
-  ~AddedTime() { sum_ += seconds_since(start_); }
-  AddedTime(const AddedTime&) = delete;
-  AddedTime& operator=(const AddedTime&) = delete;
+  Added(const ProcessGroup& group, double& seconds, std::int64_t& bytes)
+      : group_(group), seconds_(seconds), bytes_(bytes), before_(group.traffic().all_to_all) {}
+  ~Added() {
+    seconds_ += seconds_since(start_);
+    bytes_ += group_.traffic().all_to_all - before_;
+  }
+  Added(const Added&) = delete;
+  Added& operator=(const Added&) = delete;
 
  private:
-  double& sum_;
+  const ProcessGroup& group_;
+  double& seconds_;
+  std::int64_t &bytes_, before_;
   Clock::time_point start_ = Clock::now();
 };
+
+Added added_to_weights(const ProcessGroup& group, EmulatedExperts::ReplicaUse& use) {
+  return {group, use.time.weights, use.traffic.weights};
+}
+
+Added added_to_gradients(const ProcessGroup& group, EmulatedExperts::ReplicaUse& use) {
+  return {group, use.time.gradients, use.traffic.gradients};
+}
 
 /// In the place of ReplicatedBank, whose order of transfers it keeps, or of GatedBank without replicas.
 struct EmulatedBank {
@@ -41,7 +54,9 @@ struct EmulatedBank {
   const Placement* placement;
   double flops;  // of a forward pass
   EmulatedProcessor* processor;
-  std::shared_ptr<EmulatedExperts::ReplicaTime> time;
+  const ProcessGroup* group;
+  std::int64_t step;  // whose weights the experts must have
+  std::shared_ptr<EmulatedExperts::ReplicaUse> use;
 
   struct Saved {
     Tensor gates;
@@ -67,29 +82,29 @@ struct EmulatedBank {
   }
   void weight_grad(const Stream& stream, Saved&, const Tensor&) const {
     if (slots) {
-      const AddedTime timed(time->gradients);
+      const Added added = added_to_gradients(*group, *use);
       slots->begin_gradients(stream, *plan);
     }
     for (std::size_t e = 0; e < experts.size(); ++e) {
-      if (rows[e] > 0) *experts[e].in->gradient.data<float>() += static_cast<float>(rows[e]);
+      if (rows[e] == 0) continue;
+      for (float* const element : marked_elements<float>(experts[e], &Parameter::gradient)) {
+        *element += static_cast<float>(rows[e]);
+      }
     }
     processor->compute(flops);
     if (!slots) return;
-    const AddedTime timed(time->gradients);
+    const Added added = added_to_gradients(*group, *use);
     slots->return_gradients(stream, *plan, *placement);
   }
 
  private:
   void await_weights(const Stream& stream) const {
     if (slots) {
-      const AddedTime timed(time->weights);
+      const Added added = added_to_weights(*group, *use);
       slots->await(stream, *plan, *placement, false);
     }
     for (std::size_t e = 0; e < experts.size(); ++e) {
-      if (rows[e] == 0) continue;
-      const auto found = static_cast<float>(*experts[e].in->value.data<bfloat16>());
-      require(found == mark_of(numbers[e]), "the weights of expert {} are not those of a bank that has {} rows for it",
-              numbers[e], rows[e]);
+      if (rows[e] > 0) check_marks(experts[e], step, numbers[e]);
     }
   }
 };
@@ -113,6 +128,8 @@ EmulatedExperts::EmulatedExperts(const Mesh& mesh, const Stream& stream, DType t
       type_(type),
       route_(present_route()) {
   require(type == DType::bf16, "emulated experts have weights in bf16");
+  require_usage(std::ssize(sizes.widths) <= marked_experts, "{} experts: the weights of at most {} can be told apart",
+                sizes.widths.size(), marked_experts);
   for (const std::int32_t e : placement_.experts_of(mesh.expert.rank())) {
     own_.push_back(make_expert(sizes.widths[static_cast<std::size_t>(e)], unit_));
   }
@@ -143,9 +160,15 @@ ExpertRoute EmulatedExperts::present_route() const {
   return route_of(placement_, mesh_->expert_hops(), {.k = sizes_.top_k, .choices = placement_.experts()});
 }
 
-void EmulatedExperts::mark_weights() {
+void EmulatedExperts::mark_weights(std::int64_t step) {
+  step_ = step;
   const std::span<const std::int32_t> numbers = placement_.experts_of(mesh_->expert.rank());
-  for (std::size_t e = 0; e < own_.size(); ++e) *own_[e].in->value.data<bfloat16>() = bfloat16(mark_of(numbers[e]));
+  for (std::size_t e = 0; e < own_.size(); ++e) set_marks(own_[e], step, numbers[e]);
+}
+
+void EmulatedExperts::check_weights() const {
+  const std::span<const std::int32_t> numbers = placement_.experts_of(mesh_->expert.rank());
+  for (std::size_t e = 0; e < own_.size(); ++e) check_marks(own_[e], step_, numbers[e]);
 }
 
 void EmulatedExperts::set_placement(const Placement& placement) {
@@ -162,7 +185,8 @@ void EmulatedExperts::forget_replicas() {
 
 EmulatedExperts::Routing EmulatedExperts::choose_replicas(const Stream& stream, const Tensor& index, Use& use) {
   if (!spare_) return {.index = index, .plan = nullptr};
-  const AddedTime timed(replica_time_->choosing);
+  std::int64_t counts = 0;  // bytes of the numbers of rows, which are not those of replicas
+  const Added added(mesh_->expert, replicas_->time.choosing, counts);
   const std::int64_t experts = placement_.experts();
   const NumberedChoices choices = numbered(stream, index, experts, experts);
   const std::vector<std::int32_t> rows = rows_of_sources(mesh_->expert, mesh_->expert_tensor, choices.rows(stream));
@@ -193,7 +217,7 @@ Variable EmulatedExperts::forward(Tape& tape, const Variable& x, const Variable&
                                   EmulatedProcessor& processor, std::optional<double> flops, Use& use) {
   const Routing routing = choose_replicas(tape.stream(), index, use);
   if (routing.plan) {
-    const AddedTime timed(replica_time_->weights);
+    const Added added = added_to_weights(mesh_->expert, *replicas_);
     spare_->send(tape.stream(), *routing.plan, placement_);
   }
   return answers(tape, routing, {.x = x, .gates = gates, .index = routing.index}, 0, processor, flops, use);
@@ -218,7 +242,9 @@ Variable EmulatedExperts::answers(Tape& tape, const Routing& routing, const Toke
                     .placement = &placement_,
                     .flops = 0,
                     .processor = &processor,
-                    .time = replica_time_};
+                    .group = &mesh_->expert,
+                    .step = step_,
+                    .use = replicas_};
   if (routing.plan) {
     const auto first = routing.plan->experts.begin() + mesh_->expert.rank() * sizes_.replicas;
     bank.numbers.insert(bank.numbers.end(), first, first + sizes_.replicas);
@@ -235,9 +261,11 @@ Variable EmulatedExperts::answers(Tape& tape, const Routing& routing, const Toke
 void EmulatedExperts::check_gradients(std::span<const std::int64_t> tokens) const {
   const std::span<const std::int32_t> numbers = placement_.experts_of(mesh_->expert.rank());
   for (std::size_t e = 0; e < own_.size(); ++e) {
-    const auto counted = static_cast<std::int64_t>(*own_[e].in->gradient.data<float>()),
-               expected = tokens[static_cast<std::size_t>(numbers[e])];
-    require(counted == expected, "the gradient of expert {} counts {} tokens of {}", numbers[e], counted, expected);
+    const std::int64_t expected = tokens[static_cast<std::size_t>(numbers[e])];
+    for (const float* const element : marked_elements<float>(own_[e], &Parameter::gradient)) {
+      const auto counted = static_cast<std::int64_t>(*element);
+      require(counted == expected, "the gradient of expert {} counts {} tokens of {}", numbers[e], counted, expected);
+    }
   }
 }
 

@@ -31,7 +31,8 @@ class EmulatedProcessor {
 
 /// The routed experts of a layer, distributed over the ranks of mesh.expert, with the exchanges of tokens, replicas and
 /// gradients of MoeLayer in training. Only the matrix products of the experts are emulated: an expert returns its
-/// input, and each expert's first weight and first gradient are used to check that the right ones were sent.
+/// input. The first and the last element of both tensors of an expert are used to check that the right weights and
+/// gradients were sent: a weight is a mark of the step, the expert and the element, a gradient counts rows.
 class EmulatedExperts {
  public:
   struct Sizes {
@@ -43,7 +44,7 @@ class EmulatedExperts {
     double flops(std::size_t expert) const { return 6.0 * static_cast<double>(hidden * widths[expert]); }
   };
   /// Begins with a contiguous placement. The mesh must outlive this. unit() must get memory, and mark_weights() be
-  /// called, before the first pass.
+  /// called, before the first pass. Throws a usage Error for more experts than there are marks.
   EmulatedExperts(const Mesh& mesh, const Stream& stream, DType type, const Sizes& sizes, int layer);
   EmulatedExperts(const EmulatedExperts&) = delete;
   EmulatedExperts& operator=(const EmulatedExperts&) = delete;
@@ -52,8 +53,11 @@ class EmulatedExperts {
   const Placement& placement() const { return placement_; }
   /// [experts]: elements of each expert in the memory of its owner.
   std::span<const std::int64_t> elements() const { return elements_; }
-  /// Sets the first weight of each expert to a value that identifies it.
-  void mark_weights();
+  /// Sets the marks of this rank's experts to those of a step.
+  void mark_weights(std::int64_t step);
+  /// Throws an Error unless this rank's experts have the marks of the last call of mark_weights(). Call it after
+  /// experts have moved, too.
+  void check_weights() const;
   /// Call after the experts have moved. Forgets all replicas.
   void set_placement(const Placement& placement);
   /// Call before a step.
@@ -71,7 +75,17 @@ class EmulatedExperts {
     double weights = 0;    // sending, and waiting where they are needed
     double gradients = 0;  // zeroed memory, and their return to the owners
   };
-  const ReplicaTime& replica_time() const { return *replica_time_; }
+  const ReplicaTime& replica_time() const { return replicas_->time; }
+
+  /// Bytes that this rank has sent so far to replicas and back: what the expert group counted as sent while replicas
+  /// were exchanged.
+  struct ReplicaTraffic {
+    std::int64_t weights = 0, gradients = 0;
+  };
+  struct ReplicaUse {
+    ReplicaTime time;
+    ReplicaTraffic traffic;
+  };
   /// Collective. Returns the sum of the outputs of each token's experts. `flops`: FLOPs of this rank in the forward
   /// pass, instead of those of its rows.
   Variable forward(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index,
@@ -80,9 +94,7 @@ class EmulatedExperts {
   /// zeroed.
   void check_gradients(std::span<const std::int64_t> tokens) const;
 
-  /// Return the bytes of weights and of gradients that this rank has sent so far, to replicas and back.
-  std::int64_t bytes_of_weights() const { return spare_ ? spare_->bytes_of_weights() : 0; }
-  std::int64_t bytes_of_gradients() const { return spare_ ? spare_->bytes_of_gradients() : 0; }
+  const ReplicaTraffic& replica_traffic() const { return replicas_->traffic; }
 
  private:
   struct Routing {
@@ -104,7 +116,8 @@ class EmulatedExperts {
   DType type_;
   std::shared_ptr<SpareSlots> spare_;  // null without replicas
   ExpertRoute route_;
-  std::shared_ptr<ReplicaTime> replica_time_ = std::make_shared<ReplicaTime>();  // operations on tapes add to it
+  std::int64_t step_ = 0;                                                  // of the marks
+  std::shared_ptr<ReplicaUse> replicas_ = std::make_shared<ReplicaUse>();  // operations on tapes add to it
 };
 
 }  // namespace lyceum

@@ -57,79 +57,39 @@ RoutingLoad zipf_load(const LoadShape& shape, double exponent, std::int64_t drif
                               uneven ? ", uneven widths" : ""),
           .top_k = shape.top_k,
           .layers = shape.layers,
+          .by_step = false,
           .sizes = std::move(sizes),
           .tokens = tokens};
 }
 
-RoutingLoad logged_load(const std::filesystem::path& file, std::int64_t first, std::int64_t layers) {
+RoutingLoad logged_load(const std::filesystem::path& file, const LogWindow& window, std::int64_t layers) {
   auto history = std::make_shared<RoutingHistory>(read_routing(file));
   std::erase_if(history->layers, [](const RoutingHistory::Layer& layer) { return layer.id.site != Site::ffn; });
   const auto used = std::min<std::size_t>(static_cast<std::size_t>(layers), history->layers.size());
-  require_input(used > 0 && !history->steps.empty(), "{} has no records of a router of experts", file.string());
+  const std::int64_t begin = window.first - window.past, end = window.first + window.steps,
+                     records = std::ssize(history->steps);
+  require_input(used > 0 && records > 0, "{} has no records of a router of experts", file.string());
+  require_usage(begin >= 0 && end <= records,
+                "{} has {} records, but {} steps from record {} on, and {} before them, need the records {} to {}: "
+                "choose --first and --rounds, or log more steps (routing.every = 1)",
+                file.string(), records, window.steps, window.first, window.past, begin, end - 1);
   history->layers.resize(used);
   const RoutingHistory::Layer& all = history->layers.front();
   for (const RoutingHistory::Layer& layer : history->layers) {
     require_input(layer.experts == all.experts && layer.top_k == all.top_k && layer.expert_sizes == all.expert_sizes,
                   "{}: layers {} and {} have different experts", file.string(), all.id.layer, layer.id.layer);
   }
-  const auto tokens = [history, first](std::int64_t layer, std::int64_t step, std::int64_t) {
-    const std::int64_t record = std::clamp<std::int64_t>(first + step, 0, std::ssize(history->steps) - 1);
+  const auto tokens = [history, first = window.first](std::int64_t layer, std::int64_t step, std::int64_t) {
+    const std::int64_t record = first + step;
+    require(record >= 0 && record < std::ssize(history->steps), "step {} is not in the routing log", step);
     return tokens_of_record(history->layers[static_cast<std::size_t>(layer)], static_cast<std::size_t>(record));
   };
   return {.name = file.parent_path().filename().string(),
           .top_k = all.top_k,
           .layers = static_cast<std::int64_t>(used),
+          .by_step = true,
           .sizes = std::vector<double>(all.expert_sizes.begin(), all.expert_sizes.end()),
           .tokens = tokens};
-}
-
-std::vector<std::int64_t> exact_counts(std::span<const double> relative, std::int64_t tokens, std::int64_t top_k) {
-  require(std::ranges::count_if(relative, [](double r) { return r > 0; }) >= top_k,
-          "{} choices of fewer experts per token", top_k);
-  std::vector<double> quota(relative.begin(), relative.end());
-  std::vector<bool> full(quota.size());
-  for (bool changed = true; changed;) {  // an expert gets at most `tokens`; the others share the rest in proportion
-    changed = false;
-    double left = static_cast<double>(tokens * top_k), sum = 0;
-    for (std::size_t e = 0; e < quota.size(); ++e) (full[e] ? left : sum) += full[e] ? -quota[e] : relative[e];
-    for (std::size_t e = 0; e < quota.size(); ++e) {
-      if (full[e]) continue;
-      quota[e] = sum > 0 ? relative[e] / sum * left : 0;
-      if (quota[e] < static_cast<double>(tokens)) continue;
-      quota[e] = static_cast<double>(tokens);
-      full[e] = changed = true;
-    }
-  }
-  std::vector<std::int64_t> counts;
-  for (const double q : quota) counts.push_back(std::min(tokens, static_cast<std::int64_t>(q)));
-  std::vector<std::size_t> order(counts.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::greater{}, [&](std::size_t e) { return quota[e] - std::floor(quota[e]); });
-  std::int64_t left = tokens * top_k - std::reduce(counts.begin(), counts.end());
-  for (std::size_t i = 0; left > 0; i = (i + 1) % order.size()) {
-    if (counts[order[i]] == tokens) continue;
-    ++counts[order[i]];
-    --left;
-  }
-  return counts;
-}
-
-std::vector<std::int32_t> choices_with(std::span<const std::int64_t> counts, std::int64_t top_k, std::int64_t first,
-                                       std::int64_t tokens, const std::string& purpose) {
-  // The experts in a list, each as often as it is chosen, are dealt to tokens like cards: entries t, t + all,
-  // t + 2 · all, … belong to token t. They differ, since no expert has more than `all` entries.
-  std::vector<std::int32_t> list;
-  for (std::size_t e = 0; e < counts.size(); ++e) {
-    list.insert(list.end(), static_cast<std::size_t>(counts[e]), static_cast<std::int32_t>(e));
-  }
-  const std::size_t all = list.size() / static_cast<std::size_t>(top_k);
-  const Permutation order(46, purpose, all);
-  std::vector<std::int32_t> choices;
-  for (std::int64_t t = first; t < first + tokens; ++t) {
-    const auto token = static_cast<std::size_t>(order(static_cast<std::uint64_t>(t)));
-    for (std::size_t j = 0; j < static_cast<std::size_t>(top_k); ++j) choices.push_back(list[token + j * all]);
-  }
-  return choices;
 }
 
 }  // namespace lyceum

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,7 @@ namespace lyceum {
 struct RoutingLoad {
   std::string name;
   std::int64_t top_k, layers;
+  bool by_step;               // tokens() is the load of a whole step, the same for all of its micro-batches
   std::vector<double> sizes;  // [experts]: width of each expert, in any unit
   /// Returns the relative number of tokens that choose each expert [experts] in one layer. Steps before 0 are the past
   /// of a measurement.
@@ -34,20 +34,15 @@ struct LoadShape {
 /// have the widths of MoDSE's pairs of a wide and a narrow expert; `experts` must be a multiple of 8.
 RoutingLoad zipf_load(const LoadShape& shape, double exponent, std::int64_t drift, bool uneven);
 
-/// Returns the load of a routing log (routing.h5), whose records are steps: record `first` is step 0. The micro-batches
-/// of a step have the counts of their step. At most `layers` routers of FFNs are used, the first ones. After the last
-/// record, and before the first one, the load is that of the nearest record. Throws a bad_input Error if the file
+/// The records of a routing log that are used.
+struct LogWindow {
+  std::int64_t first;        // the record that is step 0
+  std::int64_t past, steps;  // steps before it, and from it on
+};
+
+/// Returns the load of a routing log (routing.h5), whose records are steps. At most `layers` routers of FFNs are used,
+/// the first ones. Throws a usage Error if the log has not all records of `window`, and a bad_input Error if the file
 /// cannot be read, or if its layers differ in experts or top_k.
-RoutingLoad logged_load(const std::filesystem::path& file, std::int64_t first, std::int64_t layers);
-
-/// Returns the numbers of tokens that choose each expert [experts], in proportion to `relative`, for `tokens` tokens
-/// that choose `top_k` different experts each: they add up to tokens · top_k, and none exceeds `tokens`. Rounded by the
-/// largest remainder. Throws an Error unless at least `top_k` experts have relative numbers above 0.
-std::vector<std::int64_t> exact_counts(std::span<const double> relative, std::int64_t tokens, std::int64_t top_k);
-
-/// Returns choices of experts with exactly these counts, which are as exact_counts() returns them: [tokens, top_k] for
-/// the tokens [first, first + tokens) of all. Which tokens choose which experts is random, and determined by `purpose`.
-std::vector<std::int32_t> choices_with(std::span<const std::int64_t> counts, std::int64_t top_k, std::int64_t first,
-                                       std::int64_t tokens, const std::string& purpose);
+RoutingLoad logged_load(const std::filesystem::path& file, const LogWindow& window, std::int64_t layers);
 
 }  // namespace lyceum

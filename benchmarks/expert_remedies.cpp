@@ -42,15 +42,8 @@ std::vector<std::int64_t> widths_of(const RoutingLoad& load, std::int64_t mean) 
   return widths;
 }
 
-StepCounts counts_of_step(const RoutingLoad& load, const StepShape& shape, int ranks, std::int64_t step) {
-  StepCounts counts(static_cast<std::size_t>(shape.micro_batches));
-  for (std::size_t m = 0; m < counts.size(); ++m) {
-    for (std::int64_t l = 0; l < load.layers; ++l) {
-      counts[m].push_back(
-          exact_counts(load.tokens(l, step, static_cast<std::int64_t>(m)), shape.tokens * ranks, load.top_k));
-    }
-  }
-  return counts;
+TokenShape tokens_of(const StepShape& shape, const ProcessGroup& group) {
+  return {.tokens = shape.tokens, .micro_batches = shape.micro_batches, .ranks = group.size(), .rank = group.rank()};
 }
 
 RemediedExperts::RemediedExperts(const Mesh& mesh, const Stream& stream, const Remedy& remedy, const RoutingLoad& load,
@@ -74,9 +67,7 @@ RemediedExperts::RemediedExperts(const Mesh& mesh, const Stream& stream, const R
   }
   zero_ =
       std::make_unique<Zero>(units, mesh, stream, Zero::Options{.micro_batches = shape.micro_batches, .type = type});
-  for (const auto& layer : layers_) layer->mark_weights();
   optimizer_ = std::make_unique<Optimizer>(OptimConfig{}, mesh, stream, zero_->shares());
-  optimizer_->adopt_weights();
   for (const std::int64_t width : sizes_.widths) kinds_.push_back(static_cast<int>(width));
   const auto normal = [&](const char* name, std::int64_t columns) {
     std::vector<float> values(static_cast<std::size_t>(shape.tokens * columns));
@@ -96,11 +87,10 @@ RemediedExperts::RemediedExperts(const Mesh& mesh, const Stream& stream, const R
 MoveResult RemediedExperts::move(const RoutingLoad& load, std::int64_t step) {
   std::vector<std::vector<double>> costs(layers_.size(), std::vector<double>(sizes_.widths.size()));
   for (std::int64_t s = step - shape_.every; s < step; ++s) {
-    for (const auto& micro_batch : counts_of_step(load, shape_, mesh_.expert.size(), s)) {
-      for (std::size_t l = 0; l < layers_.size(); ++l) {
-        for (std::size_t e = 0; e < costs[l].size(); ++e) {
-          costs[l][e] += static_cast<double>(micro_batch[l][e] * sizes_.widths[e]);
-        }
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+      const auto counts = counts_of_step(load, tokens_of(shape_, mesh_.expert), static_cast<std::int64_t>(l), s);
+      for (std::size_t e = 0; e < counts.size(); ++e) {
+        costs[l][e] += static_cast<double>(counts[e] * sizes_.widths[e]);
       }
     }
   }
@@ -131,14 +121,11 @@ MoveResult RemediedExperts::move(const RoutingLoad& load, std::int64_t step) {
   return result;
 }
 
-RemediedExperts::Choices RemediedExperts::choices_of(const StepCounts& counts, std::int64_t step) const {
-  Choices all(counts.size());
-  const std::int64_t first = mesh_.expert.rank() * shape_.tokens;
-  for (std::size_t m = 0; m < counts.size(); ++m) {
-    for (std::size_t l = 0; l < layers_.size(); ++l) {
-      const std::string purpose = fmt::format("tokens of step {}, micro-batch {}, layer {}", step, m, l);
-      all[m].push_back(tensor_of(stream_, {shape_.tokens, top_k_},
-                                 choices_with(counts[m][l], top_k_, first, shape_.tokens, purpose)));
+RemediedExperts::Choices RemediedExperts::tensors_of(const RoutedStep& routed) const {
+  Choices all(routed.choices.size());
+  for (std::size_t m = 0; m < all.size(); ++m) {
+    for (const std::vector<std::int32_t>& choices : routed.choices[m]) {
+      all[m].push_back(tensor_of(stream_, {shape_.tokens, top_k_}, choices));
     }
   }
   return all;
@@ -157,17 +144,23 @@ void RemediedExperts::pass(const std::vector<Tensor>& choices, const std::vector
   tape.backward({{x, dy_}});
 }
 
-StepResult RemediedExperts::run(const StepCounts& counts, const std::vector<std::vector<double>>& flops,
+StepResult RemediedExperts::run(const RoutedStep& routed, const std::vector<std::vector<double>>& flops,
                                 std::int64_t step) {
-  const Choices choices = choices_of(counts, step);
+  const Choices choices = tensors_of(routed);
+  for (const auto& layer : layers_) {
+    if (marked_) layer->check_weights();
+    layer->mark_weights(step);
+  }
+  optimizer_->adopt_weights();
+  marked_ = step;
   StepResult result;
   std::vector<EmulatedExperts::Use> uses;
   const auto count = [&](int sign) {
     result.cpu_seconds += sign * cpu_seconds();
     result.row_bytes += sign * sent_rows();
     for (const auto& layer : layers_) {
-      result.weight_bytes += sign * layer->bytes_of_weights();
-      result.gradient_bytes += sign * layer->bytes_of_gradients();
+      result.weight_bytes += sign * layer->replica_traffic().weights;
+      result.gradient_bytes += sign * layer->replica_traffic().gradients;
       result.replica_time.choosing += sign * layer->replica_time().choosing;
       result.replica_time.weights += sign * layer->replica_time().weights;
       result.replica_time.gradients += sign * layer->replica_time().gradients;
@@ -182,7 +175,7 @@ StepResult RemediedExperts::run(const StepCounts& counts, const std::vector<std:
   result.seconds = seconds_since(start);
   count(1);
   result = summed(result, uses);
-  check(counts, result);
+  check(routed, result);
   return result;
 }
 
@@ -190,7 +183,7 @@ std::int64_t RemediedExperts::sent_rows() const {
   std::int64_t bytes = 0;
   for (const ProcessGroup* const hop : mesh_.expert_hops()) bytes += hop->traffic().all_to_all;
   if (mesh_.expert_hosts) return bytes;  // replicas travel in another group
-  for (const auto& layer : layers_) bytes -= layer->bytes_of_weights() + layer->bytes_of_gradients();
+  for (const auto& layer : layers_) bytes -= layer->replica_traffic().weights + layer->replica_traffic().gradients;
   return bytes;
 }
 
@@ -227,13 +220,13 @@ StepResult RemediedExperts::summed(StepResult own, const std::vector<EmulatedExp
 }
 
 /// Throws an Error if replicas sent other bytes than planned, or if experts did not receive the tokens that chose them.
-void RemediedExperts::check(const StepCounts& counts, const StepResult& result) const {
+void RemediedExperts::check(const RoutedStep& routed, const StepResult& result) const {
   require(result.weight_bytes == result.planned_weight_bytes && result.gradient_bytes == result.planned_gradient_bytes,
           "replicas sent {} and {} bytes of weights and gradients, planned were {} and {}", result.weight_bytes,
           result.gradient_bytes, result.planned_weight_bytes, result.planned_gradient_bytes);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     std::vector<std::int64_t> tokens(sizes_.widths.size());
-    for (const auto& micro_batch : counts) {
+    for (const auto& micro_batch : routed.counts) {
       for (std::size_t e = 0; e < tokens.size(); ++e) tokens[e] += micro_batch[l][e];
     }
     layers_[l]->check_gradients(tokens);

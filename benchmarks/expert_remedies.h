@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "optim/optimizer.h"
 #include "parallel/comm/mesh.h"
 #include "parallel/data/zero.h"
+#include "routed_tokens.h"
 
 namespace lyceum {
 
@@ -31,18 +33,15 @@ struct StepShape {
   double rate;                                 // FLOP/s of an emulated rank
 };
 
-/// How often tokens choose the experts of all layers in one step: [micro-batches][layers][experts], with exact numbers.
-using StepCounts = std::vector<std::vector<std::vector<std::int64_t>>>;
-
 /// Sums over all ranks but where stated otherwise.
 struct StepResult {
   double seconds = 0;    // of the slowest rank
   double imbalance = 1;  // FLOPs of the busiest rank over the mean, averaged over layers and micro-batches
   double lateness = 0;   // see EmulatedProcessor; mean over the ranks, since the beginning
   double cpu_seconds = 0;
-  EmulatedExperts::ReplicaTime replica_time;                          // mean over the ranks
-  std::int64_t row_bytes = 0;                                         // of tokens, choices, gates and their gradients
-  std::int64_t weight_bytes = 0, gradient_bytes = 0;                  // of replicas, measured
+  EmulatedExperts::ReplicaTime replica_time;          // mean over the ranks
+  std::int64_t row_bytes = 0;                         // of tokens, choices, gates and their gradients
+  std::int64_t weight_bytes = 0, gradient_bytes = 0;  // of replicas, see EmulatedExperts::ReplicaTraffic
   std::int64_t planned_weight_bytes = 0, planned_gradient_bytes = 0;  // the same, as planned
   std::int64_t replicas = 0;
 };
@@ -62,18 +61,19 @@ class RemediedExperts {
   const Remedy& remedy() const { return remedy_; }
   /// Collective. Moves experts by the load of the steps before `step`, if that pays, with the production's search.
   MoveResult move(const RoutingLoad& load, std::int64_t step);
-  /// Collective. Runs the forward and backward passes of a step. `counts`: of the load, or even with forced balance.
-  /// `flops`: mean FLOPs of a rank, [micro-batches][layers], for forced balance.
-  StepResult run(const StepCounts& counts, const std::vector<std::vector<double>>& flops, std::int64_t step);
+  /// Collective. Runs the forward and backward passes of a step. `routed`: of the load, or even with forced balance.
+  /// `flops`: mean FLOPs of a rank, [micro-batches][layers], for forced balance. Before it, checks that the experts
+  /// have the weights of the step before it, also if they have moved since then, and gives them new ones.
+  StepResult run(const RoutedStep& routed, const std::vector<std::vector<double>>& flops, std::int64_t step);
 
  private:
   using Choices = std::vector<std::vector<Tensor>>;  // [micro-batches][layers]
-  Choices choices_of(const StepCounts& counts, std::int64_t step) const;
+  Choices tensors_of(const RoutedStep& routed) const;
   void pass(const std::vector<Tensor>& choices, const std::vector<double>& flops,
             std::vector<EmulatedExperts::Use>& uses);
   std::int64_t sent_rows() const;
   StepResult summed(StepResult own, const std::vector<EmulatedExperts::Use>& uses) const;
-  void check(const StepCounts& counts, const StepResult& result) const;
+  void check(const RoutedStep& routed, const StepResult& result) const;
 
   const Mesh& mesh_;
   Stream stream_;
@@ -88,11 +88,12 @@ class RemediedExperts {
   std::unique_ptr<Optimizer> optimizer_;
   ExpertMover mover_;
   Tensor x_, gates_, dy_;
+  std::optional<std::int64_t> marked_;  // the step whose weights the experts have
 };
 
 /// Returns the widths of the experts of a load, with this mean.
 std::vector<std::int64_t> widths_of(const RoutingLoad& load, std::int64_t mean);
-/// Returns the counts of a step of the load, for all ranks together.
-StepCounts counts_of_step(const RoutingLoad& load, const StepShape& shape, int ranks, std::int64_t step);
+/// Returns the tokens of a rank of an expert group, and of all.
+TokenShape tokens_of(const StepShape& shape, const ProcessGroup& group);
 
 }  // namespace lyceum

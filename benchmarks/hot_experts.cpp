@@ -10,29 +10,42 @@
 //
 // Each round is one step of the load with every remedy in turn, so noise of the machine affects all of them. Columns:
 // - max/mean: FLOPs of the busiest rank over the mean, averaged over layers, micro-batches and rounds
-// - weights, gradients: MB of replicas that all ranks send per step. The program fails if a number of bytes is not that
-//   of the plan, or if a replica has the weights of another expert or loses gradients
+// - weights, gradients: MB of replicas that all ranks send per step, as the expert group counts them. The program fails
+//   if a number of bytes is not that of the plan; if the first or last element of a tensor of an expert or replica has
+//   the value of another expert, element or step; or if its gradient is not that of the tokens
 // - replicas ms: time per step of choosing replicas, of sending and awaiting their weights, and of returning their
 //   gradients, mean over the ranks, including waits for the busiest rank
 // - moves: MB that all ranks send for a move of experts before a step, mean over all moves; ms: time of a move
-// - step ms: of the slowest rank, median; spread: interquartile range relative to that
+// - step ms: of the slowest rank, median, with the mean time of a move over --every; spread: interquartile range
+// relative
+//   to the median
 // - balanced/step: time of a step in which experts are chosen equally often and ranks compute equally much, the mean
-//   FLOPs of the load, over the time of the step; median of the ratio over rounds
+//   FLOPs of the load, over the time of the step; median of the ratio over rounds; spread: the same of the ratio
+//
+// Which experts a token combines is random. The program fails unless the tokens of even routing are sent to as many
+// ranks as if all sets of experts were equally likely, within 2 % or four standard errors.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
 #include "expert_remedies.h"
 #include "parallel/comm/mpi_session.h"
+#include "parallel/expert/placement.h"
 #include "remedies_report.h"
+#include "routed_tokens.h"
 
 namespace {
 
@@ -51,7 +64,7 @@ struct Options {
       {"--layers", 2},         // at most, of a log
       {"--compute-ms", 0},     // mean time of the experts of a layer in forward; 0: 3 per rank
       {"--hosts", 1},          // tokens travel by way of this many hosts of consecutive ranks
-      {"--first", 100},        // record of a log that is the first step
+      {"--first", 100},        // record of a log that is the first step; --every records before it are the past
       {"--experts", 64},       // of a synthetic load, as the next two
       {"--top-k", 6},          //
       {"--drift", 4},          // micro-batches until each expert rises one place
@@ -92,7 +105,11 @@ RoutingLoad load_of(const std::string& spec, const Options& options) {
   const std::size_t colon = spec.find(':');
   const std::string kind = spec.substr(0, colon);
   if (kind == "even") return zipf_load(shape, 0, 1, false);
-  if (kind != "zipf" && kind != "uneven") return logged_load(spec, options.at("--first"), options.at("--layers"));
+  if (kind != "zipf" && kind != "uneven") {
+    const LogWindow window{
+        .first = options.at("--first"), .past = options.at("--every"), .steps = options.at("--rounds")};
+    return logged_load(spec, window, options.at("--layers"));
+  }
   require_usage(colon != std::string::npos, "--load {}: an exponent must follow, for example {}:1.2", spec, kind);
   char* end = nullptr;
   const double exponent = std::strtod(spec.c_str() + colon + 1, &end);
@@ -101,9 +118,9 @@ RoutingLoad load_of(const std::string& spec, const Options& options) {
 }
 
 /// Returns the mean FLOPs of a rank in the forward pass: [micro-batches][layers].
-std::vector<std::vector<double>> mean_flops(const StepCounts& counts, const EmulatedExperts::Sizes& sizes, int ranks) {
+std::vector<std::vector<double>> mean_flops(const RoutedStep& routed, const EmulatedExperts::Sizes& sizes, int ranks) {
   std::vector<std::vector<double>> flops;
-  for (const auto& micro_batch : counts) {
+  for (const auto& micro_batch : routed.counts) {
     std::vector<double>& of_layers = flops.emplace_back();
     for (const std::vector<std::int64_t>& experts : micro_batch) {
       double sum = 0;
@@ -113,6 +130,39 @@ std::vector<std::vector<double>> mean_flops(const StepCounts& counts, const Emul
   }
   return flops;
 }
+
+/// Counts the ranks to which tokens are sent with even routing.
+class EvenRouting {
+ public:
+  EvenRouting(const ProcessGroup& group, const RoutingLoad& load)
+      : group_(group), top_k_(load.top_k), placement_(Placement::contiguous(load.experts(), group.size())) {}
+  void add(const RoutedStep& routed) {
+    for (const auto& micro_batch : routed.choices) {
+      for (const std::vector<std::int32_t>& choices : micro_batch) {
+        sums_[0] += std::ssize(choices) / top_k_;
+        sums_[1] += remote_pairs(choices, top_k_, placement_, group_.rank());
+      }
+    }
+  }
+  /// Collective. Returns the mean number of remote ranks per token of all ranks. Throws an Error if it is not the
+  /// expected one, within 2 % or four standard errors. The variance of a number of ranks is less than its expectation.
+  double checked_mean() const {
+    std::array<std::int64_t, 2> sums = sums_;
+    group_.all_reduce(std::span(sums));
+    const auto tokens = static_cast<double>(sums[0]);
+    const double mean = static_cast<double>(sums[1]) / tokens, expected = expected_remote_pairs(top_k_, placement_),
+                 tolerance = std::max(0.02 * expected, 4 * std::sqrt(expected / tokens));
+    require(std::abs(mean - expected) <= tolerance, "even routing sends a token to {} other ranks, expected are {}",
+            mean, expected);
+    return mean;
+  }
+
+ private:
+  const ProcessGroup& group_;
+  std::int64_t top_k_;
+  Placement placement_;
+  std::array<std::int64_t, 2> sums_{};  // tokens, pairs of a token and a rank
+};
 
 /// Collective. Measures all remedies under one load.
 Measurement measure(const Mesh& mesh, const RoutingLoad& load, const RoutingLoad& even, const StepShape& shape,
@@ -128,17 +178,18 @@ Measurement measure(const Mesh& mesh, const RoutingLoad& load, const RoutingLoad
                                      .replicas = 0,
                                      .host_ranks = 0};
   Measurement result{.shape = shape, .series = std::vector<Series>(cases.size())};
-  const int ranks = mesh.world.size();
+  const TokenShape tokens = tokens_of(shape, mesh.expert);
+  EvenRouting even_routing(mesh.expert, load);
   for (std::int64_t step = -1; step < rounds; ++step) {  // the first one warms up
-    const StepCounts counts = counts_of_step(load, shape, ranks, step),
-                     balanced = counts_of_step(even, shape, ranks, step);
-    const std::vector<std::vector<double>> flops = mean_flops(counts, sizes, ranks);
+    const RoutedStep routed = routed_step(load, tokens, step), balanced = routed_step(even, tokens, step);
+    even_routing.add(balanced);
+    const std::vector<std::vector<double>> flops = mean_flops(routed, sizes, tokens.ranks);
     for (std::size_t c = 0; c < cases.size(); ++c) {
       RemediedExperts& one = *cases[c];
       if (one.remedy().moves && step >= 0 && step % shape.every == 0) {
         result.series[c].moves.push_back(one.move(load, step));
       }
-      const StepResult done = one.run(one.remedy().forced_balance ? balanced : counts, flops, step);
+      const StepResult done = one.run(one.remedy().forced_balance ? balanced : routed, flops, step);
       if (step >= 0) result.series[c].steps.push_back(done);
     }
     if (step < 0) continue;
@@ -146,6 +197,7 @@ Measurement measure(const Mesh& mesh, const RoutingLoad& load, const RoutingLoad
       for (const double each : micro_batch) result.emulated += 3 * each / shape.rate / static_cast<double>(rounds);
     }
   }
+  result.even_remote_ranks = even_routing.checked_mean();
   return result;
 }
 
@@ -158,6 +210,7 @@ int run(const MpiSession& session, const Options& options) {
   for (const std::string& spec : options.loads) {
     const RoutingLoad load = load_of(spec, options);
     RoutingLoad even = load;
+    even.by_step = false;
     even.tokens = [&load](std::int64_t, std::int64_t, std::int64_t) {
       return std::vector<double>(load.sizes.size(), 1);
     };

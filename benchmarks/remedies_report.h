@@ -17,9 +17,13 @@ struct Series {
   std::vector<StepResult> steps;
   std::vector<MoveResult> moves;
 
-  std::vector<double> seconds() const {
+  /// Returns the seconds of each step, with its share of the mean time of a move, if experts move after every `every`
+  /// steps.
+  std::vector<double> seconds(std::int64_t every) const {
     std::vector<double> all;
-    for (const StepResult& step : steps) all.push_back(step.seconds);
+    for (const StepResult& step : steps) {
+      all.push_back(step.seconds + mean(&MoveResult::seconds) / static_cast<double>(every));
+    }
     return all;
   }
   /// Returns the mean over the steps.
@@ -51,8 +55,9 @@ struct Series {
 /// The results of all remedies under one load.
 struct Measurement {
   StepShape shape;
-  std::vector<Series> series;  // of remedies()
-  double emulated = 0;         // mean seconds of emulated computation of a rank in a step
+  std::vector<Series> series;    // of remedies()
+  double emulated = 0;           // mean seconds of emulated computation of a rank in a step
+  double even_remote_ranks = 0;  // to which a token is sent with even routing, mean
 };
 
 /// Prints a table of the results, and returns them. See hot_experts.cpp for the columns.
