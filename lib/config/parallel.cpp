@@ -119,7 +119,7 @@ void check_replicas(Findings& findings, const Config& config) {
                   replicas, parallel.expert);
   const int others = most_replicas(config, parallel.expert);
   findings.unless(
-      parallel.expert <= 1 || replicas <= others,
+      parallel.expert <= 1 || config.moe.experts == 0 || replicas <= others,
       "parallel.replicas = {} with moe.experts = {} on parallel.expert = {} ranks: other ranks have at most "
       "{} experts: set parallel.replicas to at most {}",
       replicas, config.moe.experts, parallel.expert, others, others);

@@ -113,6 +113,7 @@ class ChangeFinder {
     if (parallel.schedule == ScheduleKind::gpipe)
       add("parallel.schedule", std::vector{ScheduleKind::one_forward_one_backward}, &Config::parallel,
           &ParallelConfig::schedule);
+    add("parallel.replicas", fewer(parallel.replicas), &Config::parallel, &ParallelConfig::replicas);
     add("parallel.zero", above(parallel.zero, {1, 2, 3}), &Config::parallel, &ParallelConfig::zero);
     add("model.recompute", above(config.model.recompute, {Recompute::selective, Recompute::full}), &Config::model,
         &ModelConfig::recompute);
@@ -156,6 +157,11 @@ class ChangeFinder {
     return values;
   }
   std::vector<int> divisors_above(int own, std::int64_t most) const { return above(own, divisors(world_, most)); }
+  static std::vector<int> fewer(int number) {
+    std::vector<int> all;
+    while (number-- > 0) all.push_back(number);
+    return all;
+  }
   static std::vector<int> smaller_divisors(std::int64_t number) {
     std::vector<int> all = divisors(number, number - 1);
     std::ranges::reverse(all);

@@ -95,6 +95,18 @@ TEST_P(Shortage, AdviceIsTrueOfAPlanMadeAnew) {
   }
 }
 
+TEST(Shortage, FewerReplicasOfExpertsHelp) {
+  Config config = paper("deepseekmoe-16b");
+  config.batch.micro = 1;
+  config.model.recompute = Recompute::full;
+  config.parallel = {.expert = 8, .zero = 3};
+  const double without = plan_mesh(resolved(config, 8), 8, {}).peak_resident();
+  config.parallel.replicas = 3;
+  const MeshPlan plan = plan_mesh(resolved(config, 8), 8, {});
+  const double available = without + 0.4 * (plan.peak_resident() - without);
+  EXPECT_THAT(shortage(plan, available, "a rank"), HasSubstr("set parallel.replicas = 1 (needs "));
+}
+
 INSTANTIATE_TEST_SUITE_P(Of, Shortage, testing::ValuesIn(cases()));
 
 TEST(Shortage, NothingIsSaidOfWhatFits) {
