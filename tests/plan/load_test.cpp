@@ -233,7 +233,7 @@ TEST(PlannedLoad, LengthensComputationByTheBusiestRankOfEachLayer) {
   EXPECT_EQ(uneven.ranks[0].traffic().bytes(), even.ranks[0].traffic().bytes());
 }
 
-/// As many rows travel to a rank as its experts have tokens if a token has one choice.
+/// The rows that travel to a rank are the tokens of its experts if each token has one choice.
 TEST(PlannedLoad, LengthensExchangesByTheRowsOfTheFullestRank) {
   Config config = even_experts();
   config.moe.top_k = 1;

@@ -143,7 +143,7 @@ ExpertRoute with_planned_rows(ExpertRoute route, const ReplicaPlan& plan, std::i
       hop.pairs[rank] = pairs[rank] / reached;
       hop.rows[rank] = std::clamp(std::min(rows[rank], pairs[rank]) / reached, 0.0, 1.0);
     }
-    reached = std::max(reached * hop.rows[self], 1e-9);
+    reached = std::max(reached * hop.rows[self], 1e-9);  // a divisor, also if replicas take all rows of a host
   }
   return route;
 }

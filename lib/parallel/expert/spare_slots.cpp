@@ -50,6 +50,15 @@ const SpareSlots::Replica& SpareSlots::replica(std::int32_t expert, std::size_t 
   return replicas_.at(widths_[static_cast<std::size_t>(expert)])[slot];
 }
 
+const SpareSlots::Replica& SpareSlots::in_slot(const ReplicaPlan& plan, std::size_t slot) const {
+  const std::int32_t expert = expert_in(plan, slot);
+  return expert >= 0 ? replica(expert, slot) : replicas_.begin()->second[slot];
+}
+
+std::int32_t SpareSlots::expert_in(const ReplicaPlan& plan, std::size_t slot) const {
+  return plan.experts[static_cast<std::size_t>(group_->rank()) * slots_ + slot];
+}
+
 std::vector<ReplicaLink> SpareSlots::links(const ReplicaPlan& plan, const Placement& placement, bool missing) const {
   std::map<std::int32_t, std::int64_t> originals;  // first element of each of this rank's experts in their unit
   std::int64_t next = 0;
@@ -94,21 +103,17 @@ void SpareSlots::await(const Stream& stream, const ReplicaPlan& plan, const Plac
 
 std::vector<ExpertBank::Expert> SpareSlots::bank(const ReplicaPlan& plan) const {
   std::vector<ExpertBank::Expert> bank = own_;
-  for (std::size_t slot = 0; slot < slots_; ++slot) {
-    const std::int32_t expert = plan.experts[static_cast<std::size_t>(group_->rank()) * slots_ + slot];
-    bank.push_back(expert >= 0 ? replica(expert, slot).expert : replicas_.begin()->second[slot].expert);
-  }
+  for (std::size_t slot = 0; slot < slots_; ++slot) bank.push_back(in_slot(plan, slot).expert);
   return bank;
 }
 
 void SpareSlots::begin_gradients(const Stream& stream, const ReplicaPlan& plan) {
   gradients_ = Tensor::empty(stream, accumulator_of(values_.dtype()), values_.shape());
   for (std::size_t slot = 0; slot < slots_; ++slot) {
-    const std::int32_t expert = plan.experts[static_cast<std::size_t>(group_->rank()) * slots_ + slot];
-    const Replica& used = expert >= 0 ? replica(expert, slot) : replicas_.begin()->second[slot];
-    const Tensor gradient = gradients_.view(static_cast<std::int64_t>(slot) * largest_, {used.unit->size()});
-    if (expert >= 0) clear(stream, gradient);  // those of unused slots are never read
-    used.unit->set_gradients(gradient);
+    ParameterUnit& unit = *in_slot(plan, slot).unit;
+    const Tensor gradient = gradients_.view(static_cast<std::int64_t>(slot) * largest_, {unit.size()});
+    if (expert_in(plan, slot) >= 0) clear(stream, gradient);  // those of unused slots are never read
+    unit.set_gradients(gradient);
   }
 }
 

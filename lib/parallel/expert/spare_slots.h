@@ -65,6 +65,10 @@ class SpareSlots {
     ExpertBank::Expert expert;
   };
   const Replica& replica(std::int32_t expert, std::size_t slot) const;
+  /// Returns the expert in a spare slot of this rank; −1 if the plan does not use the slot.
+  std::int32_t expert_in(const ReplicaPlan& plan, std::size_t slot) const;
+  /// Returns what a spare slot of this rank holds; a replica of any width if the plan does not use the slot.
+  const Replica& in_slot(const ReplicaPlan& plan, std::size_t slot) const;
   /// Returns the links of the replicas of a plan; only of those that are not held, if `missing`.
   std::vector<ReplicaLink> links(const ReplicaPlan& plan, const Placement& placement, bool missing) const;
   void start(const Stream& stream, const ReplicaPlan& plan, const Placement& placement);

@@ -107,7 +107,7 @@ TEST(ExpertRoute, ExpectsTheRowsThatReplicasTake) {
   }
 }
 
-/// With several choices per token, the rows are bounded: no more than all tokens, and enough for the choices.
+/// The rows behind a rank are at most all tokens, and at least as many as its choices need.
 TEST(ExpertRoute, BoundsTheRowsOfReplicasOfSeveralChoices) {
   const ReplicaPlan plan{.experts = {-1, 4, 0, 1, -1, 0, 1, -1}, .rows = {0, 90, 60, 100, 0, 20, 0, 0}};
   for (int rank = 0; rank < 4; ++rank) {
