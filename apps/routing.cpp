@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
@@ -78,7 +79,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RoutingReader& l
   facts.emplace_back("Expert-parallel ranks", spread(log, [](const auto& l) {
                        return 1 + *std::max_element(l.expert_rank.begin(), l.expert_rank.end());
                      }));
-  if (const ChosenWidth width = chosen_width(merged_records(log, range), {0, 1}); width.varies()) {
+  const RoutingHistory sum = merged_records(log, range);
+  if (const ChosenWidth width = chosen_width(sum, {0, 1}); width.varies()) {
     facts.emplace_back("Mean width of the chosen experts",
                        fmt::format("{} (of all: {})", real_text(width.mean(), ".1f"), real_text(width.even(), ".1f")));
   }
@@ -91,6 +93,12 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RoutingReader& l
     if (moves.first > 0) text += "; earlier ones are unknown";
     facts.emplace_back("Moves of experts between ranks", text);
   }
+  std::int64_t replicas = 0;
+  for (const RoutingHistory::Layer& layer : sum.layers) {
+    const ReplicaCounts counts = replica_counts(layer, {0, 1});
+    replicas += std::reduce(counts.replicas.begin(), counts.replicas.end());
+  }
+  if (replicas > 0) facts.emplace_back("Replicas of experts, over micro-batches", grouped_number(replicas));
   facts.emplace_back("Routing records",
                      fmt::format("{}; counts are summed over the last {}", log.steps().size(), range.size()));
   return facts;

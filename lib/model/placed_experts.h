@@ -9,6 +9,12 @@
 
 namespace lyceum {
 
+/// The transfers of weights to the replicas of a layer's experts.
+struct ReplicaTransfers {
+  std::int64_t received = 0;  // weights of replicas that were sent to this rank, or to its expert-tensor group
+  std::int64_t bytes = 0;     // that this rank has sent
+};
+
 /// The routed experts of a layer, which are divided among the ranks of an expert group. A rank has a slot for each of
 /// its experts: consecutive parameters of the unit of experts, in the order of Placement::order. While training,
 /// experts can exchange slots of equal size: the parameters stay where they are, but hold other experts.
@@ -26,6 +32,9 @@ class PlacedExperts {
   virtual void set_placement(const Placement& placement) = 0;
   /// Makes the next pass send the weights of all its replicas (parallel.replicas). Call after weights have changed.
   virtual void forget_replicas() = 0;
+  /// Returns the transfers since forget_replicas(). If several ranks share each expert, only the first one of them has
+  /// `received`, so that sums over ranks count each transfer once.
+  virtual ReplicaTransfers replica_transfers() const = 0;
 
  protected:
   ~PlacedExperts() = default;

@@ -54,10 +54,15 @@ class TinyTraining {
     optimizer_.adopt_weights();
   }
 
-  /// Runs steps [first, first + count) and returns their results, with `routing` summed over all ranks.
+  /// Runs steps [first, first + count) and returns their results, with `routing` and `replica_sums` summed over all
+  /// ranks.
   std::vector<StepResult> run(int first, int count, const StepLimits& limits = {}) {
     std::vector<StepResult> results = run_steps_only(first, count, limits);
-    for (StepResult& result : results) result.routing = sum_routing_over_ranks(config_, setup_->mesh, result.routing);
+    for (StepResult& result : results) {
+      result.routing = sum_routing_over_ranks(config_, setup_->mesh, result.routing);
+      if (config_.parallel.replicas == 0) continue;
+      result.replica_sums = sum_replica_counts_over_ranks(config_, setup_->mesh, result.replica_sums);
+    }
     return results;
   }
   /// Runs steps as run() does, without the sums over ranks, which a step does not need.

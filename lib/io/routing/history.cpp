@@ -105,6 +105,14 @@ RouterRecords read_router(const hdf5::File& file, const MixtureId& id, std::int6
     require_input(file.has(path + number.name) == file.has(path + step_figures[0].name), "{} lacks {}", where,
                   number.name + 1);
   }
+  const bool replicas = file.has(path + replica_vectors[0].name);
+  const auto require_replicas = [&](const auto& each, const Shape& shape_of_all) {
+    require_input(file.has(path + each.name) == replicas, "{} lacks {}", where,
+                  (replicas ? each.name : replica_vectors[0].name) + 1);
+    if (replicas) require_shape(file, path + each.name, shape_of_all, DType::i64, "int64");
+  };
+  for (const auto& each : replica_vectors) require_replicas(each, {records, layer.experts});
+  for (const auto& each : replica_numbers) require_replicas(each, {records});
   const hdf5::Object group = file.object(path);
   for (const auto& [attribute, values] :
        {std::pair{"expert_sizes", &layer.expert_sizes}, std::pair{"expert_rank", &layer.expert_rank}}) {
@@ -131,6 +139,30 @@ std::vector<T> read_rows(const hdf5::File& file, const std::string& path, Record
   return values;
 }
 
+/// Reads the replicas of some records of a router; empty if the log has none.
+std::vector<ReplicaCounts> read_replicas(const hdf5::File& file, const std::string& path, RecordRange records,
+                                         std::int64_t experts) {
+  if (!file.has(path + replica_vectors[0].name)) return {};
+  std::vector<ReplicaCounts> replicas(records.size());
+  const auto require_counts = [&](const std::vector<std::int64_t>& values, const char* name) {
+    require_input(std::ranges::all_of(values, [](std::int64_t n) { return n >= 0; }),
+                  "{}: {}{} contains a negative number", file.path().string(), path, name);
+  };
+  for (const auto& each : replica_vectors) {
+    const std::vector<std::int64_t> values = read_rows<std::int64_t>(file, path + each.name, records, {1, experts});
+    require_counts(values, each.name);
+    for (std::size_t r = 0; r < records.size(); ++r) {
+      replicas[r].*each.member = rows_of(values, {r, r + 1}, experts);
+    }
+  }
+  for (const auto& each : replica_numbers) {
+    const std::vector<std::int64_t> values = read_rows<std::int64_t>(file, path + each.name, records, {1});
+    require_counts(values, each.name);
+    for (std::size_t r = 0; r < records.size(); ++r) replicas[r].*each.member = values[r];
+  }
+  return replicas;
+}
+
 /// Returns the number of moves in a log, and checks the shape of their dataset.
 std::size_t count_moves(const hdf5::File& file) {
   if (!file.has(moves_name)) return 0;
@@ -143,7 +175,7 @@ std::size_t count_moves(const hdf5::File& file) {
 }
 
 std::int64_t bytes_of_record(const RouterRecords& layer) {
-  return layer.experts * (layer.top_k * (layer.drops ? 16 : 8) + 4);
+  return layer.experts * (layer.top_k * (layer.drops ? 16 : 8) + 4 + 16);  // with replicas
 }
 
 }  // namespace
@@ -161,6 +193,7 @@ struct RoutingReader::MemorySource : Source {
     layer.mean_probability = rows_of(from.mean_probability, records, from.experts);
     layer.mean_entropy = rows_of(from.mean_entropy, records, 1);
     layer.steps = rows_of(from.steps, records, 1);
+    layer.replicas = rows_of(from.replicas, records, 1);
   }
   std::vector<ExpertMove> read_moves(RecordRange range) const override {
     const auto begin = all.moves.begin();
@@ -211,6 +244,7 @@ struct RoutingReader::FileSource : Source {
         for (std::size_t r = 0; r < values.size(); ++r) layer.steps[r].*number.member = values[r];
       }
     }
+    layer.replicas = read_replicas(file, path, records, layer.experts);
     if (!layer.drops) return;
     layer.dropped = read_rows<std::int64_t>(file, path + "/dropped", records, counts);
     for (std::size_t i = 0; i < layer.dropped.size(); ++i) {

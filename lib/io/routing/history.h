@@ -32,7 +32,8 @@ struct RoutingHistory {
     std::vector<StepBalance> steps{};     // [S]; empty for an older file
     bool drops = false;                   // capacity is limited, so `dropped` is recorded
     std::int64_t always_on = 0;
-    std::vector<std::int64_t> dropped{};  // [S, top_k, experts] if `drops`, else empty
+    std::vector<std::int64_t> dropped{};    // [S, top_k, experts] if `drops`, else empty
+    std::vector<ReplicaCounts> replicas{};  // [S] if some record of the log has replicas, else empty
 
     /// Returns S.
     std::size_t records() const { return counts.size() / static_cast<std::size_t>(top_k * experts); }

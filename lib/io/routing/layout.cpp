@@ -26,6 +26,9 @@ void set_placement(hdf5::File& file, const RoutingLog::Layer& layer) {
   const std::string group = group_of(layer.id);
   for (const char* member : {"", "/counts", "/mean_probability"}) set_placement(file.object(group + member), layer);
   if (layer.drops) set_placement(file.object(group + "/dropped"), layer);
+  for (const auto& dataset : replica_vectors) {
+    if (file.has(group + dataset.name)) set_placement(file.object(group + dataset.name), layer);
+  }
   if (layer.always_on > 0) file.object(group).set("always_on", layer.always_on);
 }
 
@@ -76,6 +79,40 @@ void create_layer(hdf5::File& file, const hdf5::Dataset& step, const RoutingLog:
   set_placement(file, layer);
 }
 
+/// Writes zeros to all records of a dataset, in parts.
+void write_zeros(hdf5::Dataset& dataset) {
+  constexpr std::int64_t part_values = 1 << 20;
+  const Shape shape = dataset.shape();
+  const std::int64_t records = shape[0], most = std::max<std::int64_t>(1, part_values * records / shape.size());
+  for (std::int64_t first = 0; first < records; first += most) {
+    Box part{.offset = shape, .extent = shape};
+    for (int axis = 0; axis < shape.rank(); ++axis) part.offset[axis] = 0;
+    part.offset[0] = first;
+    part.extent[0] = std::min(most, records - first);
+    dataset.write(part, std::vector<std::int64_t>(static_cast<std::size_t>(part.extent.size())).data());
+  }
+}
+
+/// Creates the datasets of replicas with `records` records without replicas.
+void create_replicas(hdf5::File& file, const RoutingLog::Layer& layer, std::int64_t records) {
+  const std::string group = group_of(layer.id);
+  const hdf5::Dataset step = file.dataset("/step"), expert = file.dataset(group + "/expert");
+  const auto create = [&](const auto& description, const Shape& shape) {
+    hdf5::Dataset dataset = create_growing(file, group + description.name, DType::i64, shape);
+    dataset.set("units", description.units);
+    dataset.attach_scale(0, step);
+    dataset.label(0, "step");
+    if (shape.rank() > 1) {
+      dataset.attach_scale(1, expert);
+      dataset.label(1, "expert");
+    }
+    if (records > 0) write_zeros(dataset);
+  };
+  for (const auto& each : replica_vectors) create(each, {records, std::ssize(layer.expert_sizes)});
+  for (const auto& each : replica_numbers) create(each, {records});
+  set_placement(file, layer);
+}
+
 void resize_records(hdf5::File& file, const std::string& path, std::int64_t records) {
   hdf5::Dataset dataset = file.dataset(path);
   Shape shape = dataset.shape();
@@ -94,6 +131,19 @@ void append_row(const hdf5::File& file, const std::string& path, const T* values
   ++shape[0];
   dataset.resize(shape);
   dataset.write(row, values);
+}
+
+/// Appends a record, the first one behind `before` records, to the datasets of replicas.
+void append_replicas(hdf5::File& file, const RoutingLog::Layer& layer, ReplicaCounts counts, std::int64_t before) {
+  const std::string group = group_of(layer.id);
+  if (!file.has(group + replica_vectors[0].name)) {
+    if (counts.empty()) return;
+    create_replicas(file, layer, before);
+  }
+  counts.replicas.resize(layer.expert_sizes.size());  // if there are none
+  counts.tokens.resize(layer.expert_sizes.size());
+  for (const auto& each : replica_vectors) append_row(file, group + each.name, (counts.*each.member).data());
+  for (const auto& each : replica_numbers) append_row(file, group + each.name, &(counts.*each.member));
 }
 
 }  // namespace
@@ -126,6 +176,11 @@ void revise_datasets(hdf5::File& file, const std::vector<RoutingLog::Layer>& lay
       }
     }
     if (layer.drops) resize_records(file, group + "/dropped", records);
+    const auto resize_present = [&](const auto& each) {
+      if (file.has(group + each.name)) resize_records(file, group + each.name, records);
+    };
+    std::ranges::for_each(replica_vectors, resize_present);
+    std::ranges::for_each(replica_numbers, resize_present);
     set_placement(file, layer);
   }
 }
@@ -151,10 +206,14 @@ void append_moves(hdf5::File& file, std::span<const ExpertMove> moves) {
   dataset.write(Box{.offset = {before, 0}, .extent = {count, move_columns}}, values.data());
 }
 
-void append_record(hdf5::File& file, std::int64_t step, std::span<const LayerRouting> layers) {
+void append_record(hdf5::File& file, std::int64_t step, const std::vector<RoutingLog::Layer>& layers,
+                   std::span<const LayerRouting> record) {
+  const std::int64_t before = file.dataset("/step").shape()[0];
   append_row(file, "/step", &step);
-  for (const LayerRouting& layer : layers) {
+  for (std::size_t l = 0; l < record.size(); ++l) {
+    const LayerRouting& layer = record[l];
     const std::string group = group_of(layer.id);
+    append_replicas(file, layers[l], layer.replicas, before);
     append_row(file, group + "/counts", layer.counts.data());
     append_row(file, group + "/mean_probability", layer.mean_probability.data());
     for (const RecordNumber& number : record_numbers) {

@@ -32,6 +32,22 @@ inline constexpr std::array record_numbers{
     RecordNumber{"/step_idle_mean", "experts", [](const LayerRouting& r) { return r.steps.idle_mean; }},
     RecordNumber{"/step_idle_max", "experts", [](const LayerRouting& r) { return r.steps.idle_max; }}};
 
+/// A dataset of ReplicaCounts in the group of a router: i64 [records, experts] or, for one number per record,
+/// [records]. The group has all of them or none.
+template <class Member>
+struct ReplicaDataset {
+  const char* name;  // "/replicas": the path in the group
+  const char* units;
+  Member ReplicaCounts::*member;
+};
+inline constexpr std::array replica_vectors{
+    ReplicaDataset<std::vector<std::int64_t>>{"/replicas", "replicas", &ReplicaCounts::replicas},
+    ReplicaDataset<std::vector<std::int64_t>>{"/replica_tokens", "tokens", &ReplicaCounts::tokens}};
+inline constexpr std::array replica_numbers{
+    ReplicaDataset<std::int64_t>{"/replicas_kept", "replicas", &ReplicaCounts::kept},
+    ReplicaDataset<std::int64_t>{"/replicas_sent", "replicas", &ReplicaCounts::sent},
+    ReplicaDataset<std::int64_t>{"/replica_bytes", "bytes", &ReplicaCounts::bytes}};
+
 /// Writes the attributes and datasets of a log without records into a new file.
 void create_datasets(hdf5::File& file, const std::vector<RoutingLog::Layer>& layers, const RoutingLog::Origin& origin);
 
@@ -49,7 +65,8 @@ void set_placements(hdf5::File& file, const std::vector<RoutingLog::Layer>& laye
 /// Appends moves to the dataset `moves_name`, and creates it if necessary.
 void append_moves(hdf5::File& file, std::span<const ExpertMove> moves);
 
-/// Appends a record to all datasets.
-void append_record(hdf5::File& file, std::int64_t step, std::span<const LayerRouting> layers);
+/// Appends a record to all datasets. Creates those of replicas if the record is the first one with replicas.
+void append_record(hdf5::File& file, std::int64_t step, const std::vector<RoutingLog::Layer>& layers,
+                   std::span<const LayerRouting> record);
 
 }  // namespace lyceum

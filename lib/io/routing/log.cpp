@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -57,6 +58,11 @@ void require_record(const RoutingLog::Layer& expected, const LayerRouting& layer
   require(layer.dropped.size() == (expected.drops ? layer.counts.size() : 0),
           "routing of layer {}: there are {} counts of dropped choices for {} counts", label_of(layer.id),
           layer.dropped.size(), layer.counts.size());
+  const ReplicaCounts& replicas = layer.replicas;
+  require(replicas.tokens.size() == replicas.replicas.size() &&
+              (replicas.empty() || std::ssize(replicas.replicas) == experts),
+          "routing of layer {}: there are {} numbers of replicas, and {} of their tokens, for {} experts",
+          label_of(layer.id), replicas.replicas.size(), replicas.tokens.size(), experts);
 }
 
 /// Returns the moves after step `step` from the ranks of `before` to those of `after`, which have the same experts.
@@ -74,6 +80,19 @@ std::vector<ExpertMove> moves_between(const std::vector<RoutingLog::Layer>& befo
 }
 
 }  // namespace
+
+void ReplicaCounts::add(const ReplicaCounts& more) {
+  if (empty()) {
+    *this = more;
+    return;
+  }
+  if (more.empty()) return;
+  std::ranges::transform(replicas, more.replicas, replicas.begin(), std::plus<>());
+  std::ranges::transform(tokens, more.tokens, tokens.begin(), std::plus<>());
+  kept += more.kept;
+  sent += more.sent;
+  bytes += more.bytes;
+}
 
 RoutingLog::RoutingLog(std::filesystem::path file, std::vector<Layer> layers, std::int64_t resume_step, Origin origin)
     : file_(std::move(file)), layers_(std::move(layers)), origin_(std::move(origin)) {
@@ -192,7 +211,7 @@ void RoutingLog::append(std::int64_t step, std::span<const LayerRouting> layers)
   require(layers.size() == layers_.size(), "routing log: {} layers were given instead of {}", layers.size(),
           layers_.size());
   for (std::size_t i = 0; i < layers.size(); ++i) require_record(layers_[i], layers[i]);
-  log_->edit([&](hdf5::File& file) { append_record(file, step, layers); });
+  log_->edit([&](hdf5::File& file) { append_record(file, step, layers_, layers); });
   last_step_ = step;
   log_->settle();
 }

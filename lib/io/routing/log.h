@@ -24,6 +24,21 @@ struct StepBalance {
   float idle_max = std::numeric_limits<float>::quiet_NaN();
 };
 
+/// The replicas of the experts of one router (parallel.replicas), summed over passes, expert groups and the steps of a
+/// record.
+struct ReplicaCounts {
+  std::vector<std::int64_t> replicas;  // [experts]: replicas of each expert
+  std::vector<std::int64_t> tokens;    // [experts]: of the expert's tokens, those that its replicas computed
+  std::int64_t kept = 0;               // replicas whose weights were in their spare slot already
+  std::int64_t sent = 0;               // transfers of weights to a replica, with those that backward repeats
+  std::int64_t bytes = 0;              // of weights in these transfers
+
+  bool empty() const { return replicas.empty(); }
+  /// Adds `more`, which has the same number of experts. If this is empty, it becomes a copy of `more`.
+  void add(const ReplicaCounts& more);
+  bool operator==(const ReplicaCounts&) const = default;
+};
+
 /// The choices of one router since the last record, over the whole global batch.
 struct LayerRouting {
   MixtureId id;
@@ -33,7 +48,8 @@ struct LayerRouting {
   float mean_entropy = 0;               // mean entropy of a token's probabilities, nats; NaN if unknown
   /// [top_k, experts]: of counts, choices beyond capacity; empty if capacity is not limited.
   std::vector<std::int64_t> dropped{};
-  StepBalance steps{};  // unknown in an evaluation, which has no steps
+  StepBalance steps{};       // unknown in an evaluation, which has no steps
+  ReplicaCounts replicas{};  // empty without parallel.replicas
 };
 
 /// The choices of all routers between two records.
@@ -58,6 +74,8 @@ struct ExpertMove {
 /// - /layers/LLL/mean_entropy [S]: of a token's probabilities, nats; NaN if unknown
 /// - /moves [M, 5]: the ExpertMoves since the log began, in order; absent if there are none
 /// - /layers/LLL/step_max_vio_mean, step_max_vio_max, step_idle_mean, step_idle_max [S]: StepBalance
+/// - /layers/LLL/replicas, replica_tokens [S, experts], replicas_kept, replicas_sent, replica_bytes [S]: ReplicaCounts,
+///   0 in records without; absent if no record has any
 ///
 /// These are for the FFN's router; the attention's router has the same datasets under /layers/LLL/attention. There are
 /// dimension scales step, choice and expert, and attributes:

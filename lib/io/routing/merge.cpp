@@ -41,6 +41,7 @@ void RecordMerge::add(const RoutingHistory::Layer& layer, std::size_t record) {
       informed_probability_[e] += tokens * double{layer.mean_probability[record * experts + e]};
     }
   }
+  if (!layer.replicas.empty()) replicas_.add(layer.replicas[record]);
   if (layer.steps.empty()) return;
   has_steps_ = true;
   const StepBalance& steps = layer.steps[record];
@@ -64,6 +65,7 @@ void RecordMerge::append_to(RoutingHistory::Layer& layer) {
     layer.mean_entropy.push_back(informed ? static_cast<float>(entropy_ / informed_tokens_)
                                           : std::numeric_limits<float>::quiet_NaN());
   }
+  if (!replicas_.empty()) layer.replicas.push_back(replicas_);
   if (has_steps_) {
     StepBalance steps = worst_;
     if (step_tokens_ > 0) {

@@ -7,9 +7,9 @@
 
 namespace lyceum {
 
-/// Merges records of one router into one. Counts are summed. Probabilities and entropies are means weighted by the
-/// tokens of the records whose entropy is known (of all records if it is known for none). The balance of single steps
-/// is combined as by step_balance(layer, range).
+/// Merges records of one router into one. Counts are summed, also those of replicas. Probabilities and entropies are
+/// means weighted by the tokens of the records whose entropy is known (of all records if it is known for none). The
+/// balance of single steps is combined as by step_balance(layer, range).
 class RecordMerge {
  public:
   /// `router`: the properties; its records are ignored.
@@ -25,6 +25,7 @@ class RecordMerge {
   std::vector<double> probability_, informed_probability_;  // times tokens; informed: of records with an entropy
   double tokens_ = 0, informed_tokens_ = 0, entropy_ = 0;
   bool has_entropy_ = false, has_steps_ = false;
+  ReplicaCounts replicas_;
   double step_tokens_ = 0, max_vio_ = 0, idle_ = 0;
   StepBalance worst_;
 };

@@ -150,6 +150,20 @@ bool has_step_balance(const RoutingHistory& history, RecordRange range) {
                              [&](const auto& layer) { return !std::isnan(step_balance(layer, range).max_vio_mean); });
 }
 
+ReplicaCounts replica_counts(const RoutingHistory::Layer& layer, RecordRange range) {
+  ReplicaCounts sum;
+  if (layer.replicas.empty()) return sum;
+  for (std::size_t r = range.begin; r < range.end; ++r) sum.add(layer.replicas[r]);
+  return sum;
+}
+
+bool has_replicas(const RoutingHistory& history, RecordRange range) {
+  return std::ranges::any_of(history.layers, [&](const auto& layer) {
+    const ReplicaCounts counts = replica_counts(layer, range);
+    return std::ranges::any_of(counts.replicas, [](std::int64_t n) { return n > 0; });
+  });
+}
+
 RoutedTokens layer_load(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice) {
   RoutedTokens load{.id = layer.id, .choice = choice, .tokens = {}, .always_on = layer.always_on};
   load.tokens.resize(static_cast<std::size_t>(layer.experts));

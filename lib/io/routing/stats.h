@@ -93,6 +93,11 @@ StepBalance step_balance(const RoutingHistory::Layer& layer, RecordRange range);
 /// True if the balance of single steps is known for some router and record in the range.
 bool has_step_balance(const RoutingHistory& history, RecordRange range);
 
+/// Returns the replicas of a router's experts, summed over the records in a range; empty if the log has none.
+ReplicaCounts replica_counts(const RoutingHistory::Layer& layer, RecordRange range);
+/// True if replica_counts() has a replica for some router.
+bool has_replicas(const RoutingHistory& history, RecordRange range);
+
 /// Returns the load of a router over a range of records, of one choice or of all.
 RoutedTokens layer_load(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice = {});
 /// Returns the load of each choice of each router, by router, then choice: the rows of MoDSE's appendix A.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "core/real_text.h"
@@ -78,6 +80,33 @@ std::string steps_table(const RoutingHistory& history, RecordRange range) {
          aligned(rows);
 }
 
+/// Returns a part as a percentage, or "-" if there is no whole.
+std::string percentage(std::int64_t part, std::int64_t whole) {
+  return whole > 0 ? real_text(100.0 * static_cast<double>(part) / static_cast<double>(whole), ".1f") + " %" : "-";
+}
+
+/// Returns a table of the replicas of experts, with one row per router that may have any.
+std::string replicas_table(const RoutingHistory& history, RecordRange range) {
+  std::vector<Row> rows = {
+      {"layer", "replicas", "of experts", "most", "of expert", "tokens", "of all", "kept", "sent", "weights"}};
+  for (const RoutingHistory::Layer& layer : history.layers) {
+    const ReplicaCounts counts = replica_counts(layer, range);
+    if (counts.empty()) continue;
+    const auto most = std::ranges::max_element(counts.replicas);
+    const std::int64_t replicas = std::reduce(counts.replicas.begin(), counts.replicas.end()),
+                       tokens = std::reduce(counts.tokens.begin(), counts.tokens.end());
+    const RoutedTokens load = layer_load(layer, range);
+    rows.push_back({fmt::format("layer{}", label_of(layer.id)), std::to_string(replicas),
+                    std::to_string(std::ranges::count_if(counts.replicas, [](std::int64_t n) { return n > 0; })),
+                    std::to_string(*most), replicas > 0 ? std::to_string(most - counts.replicas.begin()) : "-",
+                    std::to_string(tokens), percentage(tokens, load.total() - load.dropped),
+                    percentage(counts.kept, replicas), std::to_string(counts.sent), text_of_bytes(counts.bytes)});
+  }
+  return "Replicas of experts, summed over micro-batches: those of the expert that has most, the tokens that they "
+         "computed,\nreplicas whose weights were there already, and transfers of weights\n" +
+         aligned(rows);
+}
+
 /// Returns a table of the information of choices about tokens, with one row per router.
 std::string information_table(const RoutingHistory& history, RecordRange range) {
   std::vector<Row> rows = {{"layer", "H(m)", "H(m|x)", "MI"}};
@@ -124,6 +153,7 @@ std::string routing_table(const RoutingReader& log, RecordRange range, bool expe
   }
   text += rows.empty() ? "" : aligned(rows);
   if (has_step_balance(sum, all)) text += '\n' + steps_table(sum, all);
+  if (has_replicas(sum, all)) text += '\n' + replicas_table(sum, all);
   if (has_information(sum, all)) text += '\n' + information_table(sum, all);
   if (const ChosenWidth width = chosen_width(sum, all); width.varies()) text += '\n' + width_text(width) + '\n';
   return text;

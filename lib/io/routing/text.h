@@ -12,6 +12,7 @@ namespace lyceum {
 ///   min, max/min, mean, coefficient of variation and busiest expert. If `experts`, the first columns are the tokens of
 ///   every expert, under the experts' widths. If capacity is limited, the last column is the number of dropped choices.
 /// - MaxVio and idle experts of single steps, if the log has them.
+/// - The replicas of experts, if the log has any: their number, their tokens and transfers of weights.
 /// - The information of the choices about tokens, if the log has it.
 /// - The mean width of the chosen experts, if widths differ within a layer.
 std::string routing_table(const RoutingReader& log, RecordRange range, bool experts);

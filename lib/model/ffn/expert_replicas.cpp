@@ -30,6 +30,24 @@ std::vector<std::int64_t> moved_by(std::span<const ReplicaShare> shares, const R
   return moved;
 }
 
+/// Returns no replicas for each of a router's choices.
+ReplicaCounts no_replicas(std::int64_t choices) {
+  const auto experts = static_cast<std::size_t>(choices);
+  return {.replicas = std::vector<std::int64_t>(experts), .tokens = std::vector<std::int64_t>(experts)};
+}
+
+/// Adds the replicas of a plan in the spare slots of one rank.
+void add_replicas(const ReplicaProblem& problem, const ReplicaPlan& plan, int rank, ReplicaCounts& counts) {
+  for (int s = 0; s < problem.slots; ++s) {
+    const auto slot = static_cast<std::size_t>(rank * problem.slots + s);
+    if (plan.experts[slot] < 0) continue;
+    const auto expert = static_cast<std::size_t>(plan.experts[slot]);
+    ++counts.replicas[expert];
+    counts.tokens[expert] += plan.rows[slot];
+    counts.kept += problem.held[slot] == plan.experts[slot] ? 1 : 0;
+  }
+}
+
 }  // namespace
 
 int most_lent_replicas(int replicas, int ranks) {
@@ -70,13 +88,14 @@ std::shared_ptr<const StepReplicas::Choice> ExpertReplicas::choose(const Stream&
   problem.totals = totals;
   ReplicaPlan plan = plan_replicas(problem);
   const std::int64_t source = std::int64_t{rank} * mesh_->expert_tensor.size() + mesh_->expert_tensor.rank();
-  auto choice = std::make_shared<StepReplicas::Choice>(
-      StepReplicas::Choice{.plan = {},
-                           .shares = shares_of_source(problem, plan, source),
-                           .rows = rows_on_rank(problem, plan, rank),
-                           .rehearsed = std::nullopt,
-                           .replicas = mesh_->expert_tensor.rank() == 0 ? plan.replicas_of(rank, slots_) : 0,
-                           .moved = {}});
+  auto choice =
+      std::make_shared<StepReplicas::Choice>(StepReplicas::Choice{.plan = {},
+                                                                  .shares = shares_of_source(problem, plan, source),
+                                                                  .rows = rows_on_rank(problem, plan, rank),
+                                                                  .rehearsed = std::nullopt,
+                                                                  .replicas = no_replicas(mixture_->choices()),
+                                                                  .moved = {}});
+  if (mesh_->expert_tensor.rank() == 0) add_replicas(problem, plan, rank, choice->replicas);
   choice->moved = moved_by(choice->shares, problem);
   if (std::holds_alternative<RehearsalStream>(stream)) {
     choice->rehearsed = with_planned_rows(route_, plan, choices.index.shape()[0] * problem.sources());
@@ -111,6 +130,11 @@ Variable ExpertReplicas::run(Tape& tape, const ActivationFunction& activation, c
                                    .again_in_backward = in_flight_,
                                    .own = own_},
                     x, gates);
+}
+
+ReplicaTransfers ExpertReplicas::transfers() const {
+  return {.received = mesh_->expert_tensor.rank() == 0 ? spare_->newly_received() : 0,
+          .bytes = spare_->new_bytes_of_weights()};
 }
 
 void ExpertReplicas::placement_changed(const ExpertRoute& route) {

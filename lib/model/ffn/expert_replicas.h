@@ -8,6 +8,7 @@
 #include "autograd/expert_bank.h"
 #include "autograd/tape.h"
 #include "config/config.h"
+#include "model/placed_experts.h"
 #include "model/routing/mixture.h"
 #include "model/routing/step_replicas.h"
 #include "model/sublayer.h"
@@ -47,6 +48,8 @@ class ExpertReplicas {
                const Variable& x, const Variable& gates) const;
   /// Call when weights have changed, and before a step is repeated, so that it sends the same replicas.
   void forget() { spare_->forget(); }
+  /// Returns the transfers since forget(), see PlacedExperts::replica_transfers().
+  ReplicaTransfers transfers() const;
   /// Call when `placement` has changed. `route`: the new route without replicas.
   void placement_changed(const ExpertRoute& route);
 

@@ -63,6 +63,9 @@ class MoeLayer : public Sublayer, private PlacedExperts {
   void forget_replicas() override {
     if (replicas_) replicas_->forget();
   }
+  ReplicaTransfers replica_transfers() const override {
+    return replicas_ ? replicas_->transfers() : ReplicaTransfers{};
+  }
   /// Returns the route of tokens to the experts of the present placement.
   ExpertRoute present_route() const;
   /// Returns a copy of `index` [tokens, k] in which choices beyond an expert's capacity are −1, which means no expert.

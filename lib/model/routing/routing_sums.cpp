@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "core/copy.h"
 
@@ -99,6 +100,45 @@ void add(std::vector<RoutingSums>& sums, const std::vector<RoutingSums>& more) {
   }
 }
 
+void add(std::vector<ReplicaSums>& sums, const std::vector<ReplicaSums>& more) {
+  for (const ReplicaSums& each : more) {
+    const auto found = std::ranges::find(sums, each.id, &ReplicaSums::id);
+    if (found == sums.end()) {
+      sums.push_back(each);
+    } else {
+      found->counts.add(each.counts);
+    }
+  }
+}
+
+std::vector<ReplicaSums> sum_replica_counts_over_ranks(const Config& config, const Mesh& mesh,
+                                                       const std::vector<ReplicaSums>& own) {
+  std::vector<ReplicaSums> all;
+  std::vector<std::int64_t> numbers;
+  for (const Mixture& mixture : mixtures_of(config)) {
+    if (!mixture.placed()) continue;
+    const auto experts = static_cast<std::size_t>(mixture.choices());
+    ReplicaCounts counts{.replicas = std::vector<std::int64_t>(experts), .tokens = std::vector<std::int64_t>(experts)};
+    if (const auto found = std::ranges::find(own, mixture.id, &ReplicaSums::id); found != own.end()) {
+      counts = found->counts;
+    }
+    numbers.insert(numbers.end(), counts.replicas.begin(), counts.replicas.end());
+    numbers.insert(numbers.end(), counts.tokens.begin(), counts.tokens.end());
+    numbers.insert(numbers.end(), {counts.kept, counts.sent, counts.bytes});
+    all.push_back({mixture.id, std::move(counts)});
+  }
+  for (const Axis axis : whole_model) mesh.group(axis).all_reduce(std::span(numbers));
+  auto number = numbers.begin();
+  for (auto& [id, counts] : all) {
+    for (std::vector<std::int64_t>* const each : {&counts.replicas, &counts.tokens}) {
+      std::copy_n(number, each->size(), each->begin());
+      number += std::ssize(*each);
+    }
+    for (std::int64_t* const each : {&counts.kept, &counts.sent, &counts.bytes}) *each = *number++;
+  }
+  return all;
+}
+
 void StepBalanceSums::add(const RoutingSums& step) {
   const double max_vio = imbalance(step) - 1;
   const auto idle = static_cast<double>(idle_experts(step));
@@ -118,7 +158,8 @@ StepBalance StepBalanceSums::balance() const {
 }
 
 std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers, std::int64_t tokens,
-                                         std::span<const StepBalanceSums> steps) {
+                                         std::span<const StepBalanceSums> steps,
+                                         std::span<const ReplicaSums> replicas) {
   std::vector<LayerRouting> record;
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const RoutingSums& sums = layers[l];
@@ -133,6 +174,8 @@ std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers,
     for (const double sum : sums.probability) {
       layer.mean_probability.push_back(static_cast<float>(sum / static_cast<double>(tokens)));
     }
+    const auto of_mixture = std::ranges::find(replicas, sums.id, &ReplicaSums::id);
+    if (of_mixture != replicas.end()) layer.replicas = of_mixture->counts;
     record.push_back(std::move(layer));
   }
   return record;

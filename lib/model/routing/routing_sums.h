@@ -33,6 +33,19 @@ void round_to_exact_sums(std::vector<RoutingSums>& sums);
 /// Adds `more` to `sums`, mixture by mixture. If `sums` is empty, it becomes a copy of `more`.
 void add(std::vector<RoutingSums>& sums, const std::vector<RoutingSums>& more);
 
+/// The replicas of the experts of one mixture in one or several steps.
+struct ReplicaSums {
+  MixtureId id;
+  ReplicaCounts counts;
+  bool operator==(const ReplicaSums&) const = default;
+};
+/// Adds `more` to `sums`, mixture by mixture.
+void add(std::vector<ReplicaSums>& sums, const std::vector<ReplicaSums>& more);
+/// Returns the replicas of every mixture whose experts are divided among ranks, summed over all ranks, in forward
+/// order. `own`: those that this rank counts. Collective over the world; all ranks get the same result.
+std::vector<ReplicaSums> sum_replica_counts_over_ranks(const Config& config, const Mesh& mesh,
+                                                       const std::vector<ReplicaSums>& own);
+
 /// Sums and maxima over steps of the balance of one mixture in each step: MaxVio (imbalance − 1) and the number of idle
 /// experts.
 struct StepBalanceSums {
@@ -49,8 +62,10 @@ struct StepBalanceSums {
 
 /// Returns a record for the routing log: the counts of `layers`, and their probabilities and entropies as means over
 /// `tokens`, the number of tokens that were summed. `steps`: one entry per element of `layers`; empty if unknown.
+/// `replicas`: those of mixtures that may have any.
 std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers, std::int64_t tokens,
-                                         std::span<const StepBalanceSums> steps = {});
+                                         std::span<const StepBalanceSums> steps = {},
+                                         std::span<const ReplicaSums> replicas = {});
 
 /// Returns the descriptions of the mixtures for a routing log. The rank of each expert is taken from `placement`; it is
 /// 0 for experts of a mixture that is not in `placement`, and −1 for experts without weights.

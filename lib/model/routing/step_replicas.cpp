@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include "core/copy.h"
 #include "model/routing/mixture.h"
@@ -29,7 +30,8 @@ std::vector<MovedFlops> nothing_moved(const Config& config) {
 ReplicaUse StepReplicas::use() const {
   ReplicaUse use;
   for (const auto& [place, choice] : choices_) {  // passes of a mixture follow each other
-    use.replicas += choice->replicas;
+    const std::vector<std::int64_t>& replicas = choice->replicas.replicas;
+    use.replicas += std::reduce(replicas.begin(), replicas.end());
     if (use.moved.empty() || use.moved.back().id != place.first) {
       use.moved.push_back({place.first, choice->moved});
     } else {
@@ -37,6 +39,14 @@ ReplicaUse StepReplicas::use() const {
     }
   }
   return use;
+}
+
+std::vector<ReplicaSums> StepReplicas::sums() const {
+  std::vector<ReplicaSums> all;
+  for (const auto& [place, choice] : choices_) {
+    add(all, {{place.first, choice->replicas}});
+  }
+  return all;
 }
 
 ReplicaUse sum_replicas_over_ranks(const Stream& stream, const Config& config, const Mesh& mesh,

@@ -9,7 +9,9 @@
 
 #include "config/config.h"
 #include "core/stream.h"
+#include "io/routing/log.h"
 #include "model/routing/rank_imbalance.h"
+#include "model/routing/routing_sums.h"
 #include "parallel/comm/mesh.h"
 #include "parallel/expert/expert_route.h"
 #include "parallel/expert/replica_plan.h"
@@ -35,7 +37,7 @@ class StepReplicas {
     std::vector<std::int64_t> rows;    // see rows_on_rank()
     /// In a rehearsal, the route of this rank's tokens with the numbers of rows that the plan gives them.
     std::optional<ExpertRoute> rehearsed;
-    std::int64_t replicas;            // in the spare slots of this rank; 0 if another expert-tensor rank counts them
+    ReplicaCounts replicas;           // in this rank's spare slots; 0 if another expert-tensor rank counts them
     std::vector<std::int64_t> moved;  // MovedFlops::of_ranks of this rank's tokens
   };
 
@@ -45,6 +47,8 @@ class StepReplicas {
   std::shared_ptr<const Choice>& at(const MixtureId& id, std::int64_t pass) { return choices_[{id, pass}]; }
   /// Returns this rank's part of the use of replicas in all passes so far.
   ReplicaUse use() const;
+  /// Returns the same for the routing log, without transfers of weights.
+  std::vector<ReplicaSums> sums() const;
 
  private:
   std::map<std::pair<MixtureId, std::int64_t>, std::shared_ptr<const Choice>> choices_;

@@ -44,6 +44,8 @@ SpareSlots::SpareSlots(const Stream& stream, DType type, const ProcessGroup& gro
 void SpareSlots::forget() {
   require(!weights_.in_flight(), "replicas are in flight while their experts change");
   std::ranges::fill(held_, -1);
+  received_ = 0;
+  bytes_before_ = weights_.bytes_sent();
 }
 
 const SpareSlots::Replica& SpareSlots::replica(std::int32_t expert, std::size_t slot) const {
@@ -81,7 +83,9 @@ std::vector<ReplicaLink> SpareSlots::links(const ReplicaPlan& plan, const Placem
 }
 
 void SpareSlots::start(const Stream& stream, const ReplicaPlan& plan, const Placement& placement) {
-  weights_.start(stream, links(plan, placement, true), ReplicaExchange::Direction::to_replicas, originals_->values());
+  std::vector<ReplicaLink> missing = links(plan, placement, true);
+  received_ += std::ranges::count(missing, group_->rank(), &ReplicaLink::holder);
+  weights_.start(stream, std::move(missing), ReplicaExchange::Direction::to_replicas, originals_->values());
   for (std::size_t slot = 0; slot < held_.size(); ++slot) {
     if (plan.experts[slot] >= 0) held_[slot] = plan.experts[slot];
   }

@@ -54,6 +54,10 @@ class SpareSlots {
   /// ranks, and frees the memory.
   void return_gradients(const Stream& stream, const ReplicaPlan& plan, const Placement& placement);
 
+  /// Returns how many times this rank has been sent the weights of a replica since forget().
+  std::int64_t newly_received() const { return received_; }
+  /// Returns the bytes of weights that this rank has sent since forget().
+  std::int64_t new_bytes_of_weights() const { return weights_.bytes_sent() - bytes_before_; }
   /// Returns the bytes of weights and of gradients that this rank has sent so far.
   std::int64_t bytes_of_weights() const { return weights_.bytes_sent(); }
   std::int64_t bytes_of_gradients() const { return gradient_exchange_.bytes_sent(); }
@@ -84,6 +88,7 @@ class SpareSlots {
   std::map<std::int64_t, std::vector<Replica>> replicas_;  // [width][slot]
   std::vector<std::int32_t> held_;                         // [ranks · slots]
   ReplicaExchange weights_, gradient_exchange_;
+  std::int64_t received_ = 0, bytes_before_ = 0;  // since forget(), and before it
 };
 
 }  // namespace lyceum

@@ -178,7 +178,7 @@ void RunLogs::sync() {
 void RunLogs::routing(RunState& state) {
   if (metrics_ && !state.routing.empty()) {
     state.unwritten_routing.push_back(
-        {state.step, routing_record(state.routing, state.routing_tokens, state.routing_steps)});
+        {state.step, routing_record(state.routing, state.routing_tokens, state.routing_steps, state.replicas)});
     write_routing(state);
   }
   state.clear_routing();

@@ -36,6 +36,14 @@ MixtureId id_of(const Json& json) {
   return {.layer = Exact(json.at("layer")), .site = site == "ffn" ? Site::ffn : Site::attention};
 }
 
+Json json_of(const ReplicaCounts& counts) {
+  return {{"replicas", counts.replicas},
+          {"tokens", counts.tokens},
+          {"kept", counts.kept},
+          {"sent", counts.sent},
+          {"bytes", counts.bytes}};
+}
+
 /// The factor by which the weight of a step's tokens decreases with each later step.
 constexpr double load_decay = 0.99;
 
@@ -103,10 +111,40 @@ Json json_of(const std::deque<RoutingRecord>& records) {
                    {"step_max_vio_max", layer.steps.max_vio_max},
                    {"step_idle_mean", layer.steps.idle_mean},
                    {"step_idle_max", layer.steps.idle_max}});
+      if (!layer.replicas.empty()) layers.back()["replicas"] = json_of(layer.replicas);
     }
     list.push_back({{"step", record.step}, {"layers", std::move(layers)}});
   }
   return list;
+}
+
+/// Returns the numbers of replicas. Throws a bad_input Error unless they are counts for each of `experts` experts.
+ReplicaCounts read_replicas(const Json& json, std::int64_t experts) {
+  ReplicaCounts counts{.replicas = Exact(json.at("replicas")),
+                       .tokens = Exact(json.at("tokens")),
+                       .kept = count_of(json, "kept"),
+                       .sent = count_of(json, "sent"),
+                       .bytes = count_of(json, "bytes")};
+  constexpr std::int64_t most = std::int64_t{1} << 53;
+  for (const std::vector<std::int64_t>* const each : {&counts.replicas, &counts.tokens}) {
+    require_input(std::ssize(*each) == experts &&
+                      std::ranges::all_of(*each, [](std::int64_t count) { return count >= 0 && count <= most; }),
+                  "the checkpoint's trainer state has replicas that are not counts of {} experts", experts);
+  }
+  return counts;
+}
+
+/// Returns the replicas since the last record; none for a checkpoint without parallel.replicas.
+std::vector<ReplicaSums> read_replicas(const Json& state, const std::vector<RoutingSums>& expected) {
+  std::vector<ReplicaSums> replicas;
+  for (const Json& layer : state.value("replicas", Json::array())) {
+    const MixtureId id = id_of(layer);
+    const auto mixture = std::ranges::find(expected, id, &RoutingSums::id);
+    require_input(mixture != expected.end(),
+                  "the checkpoint's trainer state has replicas of layer {}, which has no experts", label_of(id));
+    replicas.push_back({id, read_replicas(layer, mixture->experts)});
+  }
+  return replicas;
 }
 
 /// Returns the dropped choices; empty for an older checkpoint.
@@ -146,6 +184,8 @@ std::deque<RoutingRecord> read_unwritten_routing(const Json& state) {
                                        .max_vio_max = static_cast<float>(number_or_nan(layer, "step_max_vio_max")),
                                        .idle_mean = static_cast<float>(number_or_nan(layer, "step_idle_mean")),
                                        .idle_max = static_cast<float>(number_or_nan(layer, "step_idle_max"))}});
+      LayerRouting& last = read.layers.back();
+      if (layer.contains("replicas")) last.replicas = read_replicas(layer.at("replicas"), last.experts);
     }
   }
   return records;
@@ -252,8 +292,9 @@ void RunState::add_load(const std::vector<RoutingSums>& loads) {
 }
 
 void RunState::add_routing(const std::vector<RoutingSums>& own, const std::vector<RoutingSums>& loads,
-                           std::int64_t tokens) {
+                           std::int64_t tokens, const std::vector<ReplicaSums>& own_sums) {
   if (loads.empty()) return;
+  add(own_replicas, own_sums);
   routing_tokens += tokens;
   std::vector<RoutingSums> rounded = own;
   round_to_exact_sums(rounded);
@@ -267,6 +308,9 @@ void RunState::sum_routing(const Config& config, const Mesh& mesh) {
   if (routing_steps.empty()) return;                      // on all ranks
   add(routing, sum_routing_over_ranks(config, mesh, own_routing));
   own_routing.clear();
+  if (config.parallel.replicas == 0) return;
+  add(replicas, sum_replica_counts_over_ranks(config, mesh, own_replicas));
+  own_replicas.clear();
 }
 
 std::string RunState::problem() const {
@@ -285,6 +329,8 @@ void RunState::clear_routing() {
   routing.clear();
   routing_steps.clear();
   routing_tokens = 0;
+  replicas.clear();
+  own_replicas.clear();
 }
 
 std::string RunState::text() const {
@@ -345,6 +391,11 @@ std::string RunState::text() const {
              {"placement", placements},
              {"data", files}};
   if (data_begin != DataProgress{}) state["data_begin"] = json_of(data_begin);
+  for (const ReplicaSums& sums : replicas) {
+    Json json = object_of(sums.id);
+    json.update(json_of(sums.counts));
+    state["replicas"].push_back(std::move(json));
+  }
   if (!recent.losses.empty()) {
     state["recent_losses"] = recent.losses;
     state["recent_norms"] = recent.norms;
@@ -442,6 +493,7 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
                          .dropped = read_dropped(sums)});
       routing_steps.push_back(read_steps(sums));
     }
+    replicas = read_replicas(state, expected);
   } catch (const nlohmann::json::exception& error) {
     fail_unreadable(error);
   }

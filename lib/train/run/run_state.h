@@ -40,6 +40,9 @@ struct RunState {
   /// Sums over this rank's tokens in steps since the last record that are not in `routing` yet, one element per mixture
   /// of this rank. Not saved: call sum_routing() before text().
   std::vector<RoutingSums> own_routing;
+  /// The use of replicas in the same steps, with parallel.replicas: over all ranks in those of `routing`, and on this
+  /// rank in the later ones, which are not saved.
+  std::vector<ReplicaSums> replicas, own_replicas;
   Soundness soundness;
   RecentSteps recent;              // for optim.skip_above
   std::vector<ExpertLoad> load;    // decaying sums over steps, for the placement of experts
@@ -56,10 +59,13 @@ struct RunState {
 
   /// Adds the loads of one step to `load`. `loads`: StepResult::loads.
   void add_load(const std::vector<RoutingSums>& loads);
-  /// Adds the routing of one step, over `tokens` tokens of all ranks, to own_routing, routing_steps and routing_tokens.
-  /// `own`: StepResult::routing. `loads`: StepResult::loads.
-  void add_routing(const std::vector<RoutingSums>& own, const std::vector<RoutingSums>& loads, std::int64_t tokens);
-  /// Collective over the world. Moves the sums of own_routing over all ranks to `routing`; without records
+  /// Adds the routing of one step, over `tokens` tokens of all ranks, to own_routing, routing_steps and routing_tokens,
+  /// and its replicas to own_replicas. `own`: StepResult::routing. `loads`: StepResult::loads. `own_sums`:
+  /// StepResult::replica_sums.
+  void add_routing(const std::vector<RoutingSums>& own, const std::vector<RoutingSums>& loads, std::int64_t tokens,
+                   const std::vector<ReplicaSums>& own_sums = {});
+  /// Collective over the world. Moves the sums of own_routing and own_replicas over all ranks to `routing` and
+  /// `replicas`; without records
   /// (routing.every = 0), clears both. The bits of `routing` do not depend on after which steps it is called, as long
   /// as sums of probabilities and entropies are below 2^33 (round_to_exact_sums()).
   void sum_routing(const Config& config, const Mesh& mesh);
@@ -68,7 +74,7 @@ struct RunState {
   std::string problem() const;
   /// Forgets the losses and norms of earlier steps. Call when those of later steps are no longer comparable.
   void forget_losses();
-  /// Clears own_routing, routing, routing_steps and routing_tokens.
+  /// Clears own_routing, routing, routing_steps, routing_tokens, and the replicas.
   void clear_routing();
 
   /// Returns the load of each mixture in `text`, the text() that a checkpoint contains; empty for older checkpoints and

@@ -210,7 +210,7 @@ void Trainer::update_state(const StepResult& result) {
   state_.soundness.add(result.loss, result.update_norm, result.weight_norm);
   state_.add_load(result.loads);
   if (config_.routing.every > 0) {
-    state_.add_routing(result.routing, result.loads, config_.batch.global * config_.batch.seq_len);
+    state_.add_routing(result.routing, result.loads, config_.batch.global * config_.batch.seq_len, result.replica_sums);
   }
   add_step(state_.idle, result.loads);
 }

@@ -182,6 +182,7 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
     result.load_imbalance = std::max(result.load_imbalance, imbalance(layer));
   }
   if (config_.parallel.replicas > 0) {
+    result.replica_sums = passes_.replica_sums();
     result.replicas = sum_replicas_over_ranks(setup_.stream, config_, setup_.mesh, passes_.replicas());
   }
   result.memory = memory_of(setup_.stream).use();

@@ -70,7 +70,10 @@ struct StepResult {
   /// launch.
   std::vector<TimedAction> trace;
   ReplicaUse replicas;  // of all ranks, with parallel.replicas
-  MemoryUse memory;     // memory of this rank, after the step; peaks since the last reset_peaks()
+  /// The use of replicas on this rank. sum_replica_counts_over_ranks() gives that of the model, also for sums over
+  /// steps.
+  std::vector<ReplicaSums> replica_sums;
+  MemoryUse memory;  // memory of this rank, after the step; peaks since the last reset_peaks()
 };
 
 /// True if something that is done every `every` steps is due after `steps` steps; never if `every` is 0.

@@ -143,6 +143,19 @@ std::vector<TimedAction> StepPasses::run(PassObserver* observer) {
   return trace;
 }
 
+std::vector<ReplicaSums> StepPasses::replica_sums() const {
+  if (!replicas_) return {};
+  std::vector<ReplicaSums> all = replicas_->sums();
+  for (const PlacedExperts* const experts : model_.placed_experts()) {
+    const auto [received, bytes] = experts->replica_transfers();
+    const auto found = std::ranges::find(all, experts->id(), &ReplicaSums::id);
+    if (found == all.end()) continue;
+    found->counts.sent = received;
+    found->counts.bytes = bytes;
+  }
+  return all;
+}
+
 /// sum += weight · times[0] · loss
 void StepPasses::add_loss(const Variable& loss, double weight, std::span<double> sum,
                           std::span<const double> times) const {

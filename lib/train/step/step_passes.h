@@ -65,6 +65,8 @@ class StepPasses {
 
   /// Returns how the last run() used replicas of experts on this rank.
   ReplicaUse replicas() const { return replicas_ ? replicas_->use() : ReplicaUse{}; }
+  /// Returns the same for the routing log, with transfers of weights; empty without parallel.replicas.
+  std::vector<ReplicaSums> replica_sums() const;
 
   /// Returns the group of the first and the last pipeline rank if they share the embedding table (shares_table()), or
   /// else null. On the pipeline ranks between them it returns a group of those ranks, which hold no table.

@@ -247,6 +247,80 @@ TEST_F(RoutingLogTest, MovesAreKeptWithTheirSteps) {
   EXPECT_TRUE(read_routing(file_).moves.empty());
 }
 
+ReplicaCounts replicas_at(std::int64_t step) {
+  return {.replicas = {step, 0, 2}, .tokens = {10 * step, 0, 5}, .kept = step - 1, .sent = 3, .bytes = 300 * step};
+}
+
+void append_with_replicas(RoutingLog& log, std::int64_t step) {
+  std::vector<LayerRouting> record = record_of(step, two_layers());
+  record[0].replicas = replicas_at(step);
+  log.append(step, record);
+}
+
+/// A run that begins without replicas, continues with them, and then without.
+TEST_F(RoutingLogTest, ReplicasAreKeptFromTheFirstRecordThatHasThem) {
+  {
+    RoutingLog log(file_, two_layers(), -1);
+    append(log, 10);
+    append(log, 20);
+    EXPECT_FALSE(hdf5::File::open(file_).has("/layers/001/replicas"));
+    append_with_replicas(log, 30);
+    append_with_replicas(log, 40);
+    append_with_replicas(log, 50);
+  }
+  {
+    RoutingLog log(file_, two_layers(), 45);
+    append(log, 60);
+  }
+  expect_records(file_, {10, 20, 30, 40, 60});
+  const ReplicaCounts none{.replicas = {0, 0, 0}, .tokens = {0, 0, 0}};
+  const RoutingHistory history = read_routing(file_);
+  EXPECT_EQ(history.layers[0].replicas, (std::vector{none, none, replicas_at(30), replicas_at(40), none}));
+  EXPECT_TRUE(history.layers[1].replicas.empty());
+  EXPECT_EQ(RoutingReader(file_).read(0, {2, 4}).replicas, (std::vector{replicas_at(30), replicas_at(40)}));
+  EXPECT_EQ(replica_counts(history.layers[0], {0, 5}).replicas, (std::vector<std::int64_t>{70, 0, 4}));
+  const std::string table = routing_table(RoutingReader(file_), {1, 4}, false);
+  EXPECT_NE(table.find("layer1        74           2    70          0     710"), std::string::npos) << table;
+  EXPECT_EQ(routing_table(RoutingReader(file_), {0, 2}, false).find("Replicas"), std::string::npos);
+  EXPECT_EQ(hdf5::File::open(file_).object("/layers/001/replica_tokens").integers("expert_rank"),
+            two_layers()[0].expert_rank);
+  {  // the file begins anew
+    RoutingLog log(file_, two_layers(), 5);
+    append(log, 6);
+  }
+  EXPECT_TRUE(read_routing(file_).layers[0].replicas.empty());
+}
+
+TEST_F(RoutingLogTest, ReplicasFollowTheRanksOfExperts) {
+  RoutingLog log(file_, placed_layers({0, 0, 1}), -1);
+  append_with_replicas(log, 10);
+  log.place(10, placed_layers({0, 1, 0}));
+  EXPECT_EQ(hdf5::File::open(file_).object("/layers/001/replicas").integers("expert_rank"),
+            (std::vector<std::int64_t>{0, 1, 0}));
+  std::vector<LayerRouting> wrong = record_of(20, two_layers());
+  wrong[0].replicas = {.replicas = {1, 2}, .tokens = {1, 2}};
+  EXPECT_THROW(log.append(20, wrong), Error);
+  append_with_replicas(log, 20);
+  EXPECT_EQ(read_routing(file_).layers[0].replicas, (std::vector{replicas_at(10), replicas_at(20)}));
+}
+
+TEST_F(RoutingLogTest, ReplicasThatAreNoCountsAreErrors) {
+  {
+    RoutingLog log(file_, two_layers(), -1);
+    append_with_replicas(log, 10);
+  }
+  const auto write = [&](const char* name, const std::vector<std::int64_t>& values) {
+    hdf5::File file = hdf5::File::edit(file_);
+    file.dataset(name).write(values.data());
+    file.close();
+  };
+  write("/layers/001/replica_tokens", {1, -2, 3});
+  expect_bad_input([&] { read_routing(file_); }, "/layers/001/replica_tokens contains a negative number");
+  write("/layers/001/replica_tokens", {1, 2, 3});
+  write("/layers/001/replica_bytes", {-1});
+  expect_bad_input([&] { read_routing(file_); }, "/layers/001/replica_bytes contains a negative number");
+}
+
 TEST_F(RoutingLogTest, MovesThatCannotBeWrittenAreAddedByTheNextOpening) {
   RoutingLog log(file_, placed_layers({0, 0, 1}), -1);
   append(log, 10);

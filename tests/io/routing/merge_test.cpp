@@ -45,6 +45,15 @@ RoutingHistory random_history(std::size_t records) {
                                                      .max_vio_max = 2 * balance,
                                                      .idle_mean = balance / 3,
                                                      .idle_max = std::ceil(balance)});
+      if (l == 0) continue;
+      ReplicaCounts& replicas = layer.replicas.emplace_back();
+      for (std::int64_t e = 0; e < layer.experts; ++e) {
+        replicas.replicas.push_back(random() % 3);
+        replicas.tokens.push_back(replicas.replicas.back() * 7);
+      }
+      replicas.kept = random() % 4;
+      replicas.sent = random() % 5;
+      replicas.bytes = replicas.sent * 1000;
     }
     history.layers.push_back(std::move(layer));
   }
@@ -70,6 +79,7 @@ void expect_merged(const RoutingHistory::Layer& merged, std::size_t record, cons
   expect_same(layer_load(merged, one).max_violation(), layer_load(layer, range).max_violation());
   expect_same(information(merged, one).entropy, information(layer, range).entropy);
   expect_same(information(merged, one).of_token, information(layer, range).of_token);
+  EXPECT_EQ(replica_counts(merged, one), replica_counts(layer, range));
   const StepBalance a = step_balance(merged, one), b = step_balance(layer, range);
   for (const auto member :
        {&StepBalance::max_vio_mean, &StepBalance::max_vio_max, &StepBalance::idle_mean, &StepBalance::idle_max}) {

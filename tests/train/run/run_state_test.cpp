@@ -87,6 +87,32 @@ TEST(RunState, KeepsIdleExpertsOfTheSameMixtures) {
   EXPECT_TRUE(back.idle.empty()) << "of another mixture";
 }
 
+TEST(RunState, KeepsReplicasSinceTheLastRecord) {
+  const ReplicaCounts counts{.replicas = {1, 0, 2, 0}, .tokens = {7, 0, 9, 0}, .kept = 1, .sent = 4, .bytes = 640};
+  RunState state;
+  state.replicas = {{{1}, counts}};
+  state.unwritten_routing = {
+      {4, {{.id = {1}, .top_k = 1, .experts = 4, .counts = {1, 2, 3, 4}, .mean_probability = {1, 1, 1, 1}}}}};
+  state.unwritten_routing[0].layers[0].replicas = counts;
+  RunState back;
+  const std::vector<RoutingSums> expected{one_choice(1, {0, 0, 0, 0})};
+  back.restore(state.text(), expected);
+  EXPECT_EQ(back.replicas, state.replicas);
+  EXPECT_EQ(back.unwritten_routing.at(0).layers.at(0).replicas, counts);
+  EXPECT_EQ(back.text(), state.text());
+  add(back.replicas, {{{1}, counts}});
+  EXPECT_EQ(back.replicas.at(0).counts.tokens, (std::vector<std::int64_t>{14, 0, 18, 0}));
+  EXPECT_EQ(back.replicas.at(0).counts.bytes, 1280);
+  back.clear_routing();
+  EXPECT_TRUE(back.replicas.empty());
+  for (const ReplicaSums& wrong : {ReplicaSums{{2}, counts}, ReplicaSums{{1}, {.replicas = {1, 2}, .tokens = {1, 2}}},
+                                   ReplicaSums{{1}, {.replicas = {1, 0, -1, 0}, .tokens = {0, 0, 0, 0}}},
+                                   ReplicaSums{{1}, {.replicas = {0, 0, 0, 0}, .tokens = {0, 0, 0, 0}, .kept = -1}}}) {
+    state.replicas = {wrong};
+    EXPECT_THROW(back.restore(state.text(), expected), Error) << state.text();
+  }
+}
+
 TEST(RunState, KeepsRecentStepsInAllBits) {
   RunState state;
   state.outliers = 5;

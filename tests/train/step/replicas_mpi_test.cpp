@@ -46,6 +46,25 @@ std::vector<std::int64_t> flops_of_ranks(const Mixture& mixture, const Placement
   return flops;
 }
 
+/// Expects that the counts for the routing log agree with what the step says of its replicas.
+void expect_counts(const Mixture& mixture, const Placement& placement, const StepResult& step) {
+  const ReplicaCounts& counts = std::ranges::find(step.replica_sums, mixture.id, &ReplicaSums::id)->counts;
+  ASSERT_EQ(std::ssize(counts.replicas), mixture.choices());
+  const RoutingSums& load = *std::ranges::find(step.loads, mixture.id, &RoutingSums::id);
+  std::vector<std::int64_t> given(static_cast<std::size_t>(placement.ranks()));  // FLOPs, by owner
+  for (std::size_t e = 0; e < placement.owner.size(); ++e) {
+    EXPECT_EQ(counts.replicas[e] > 0, counts.tokens[e] > 0);
+    EXPECT_LE(counts.tokens[e], load.counts[e] - (load.dropped.empty() ? 0 : load.dropped[e]));
+    given[static_cast<std::size_t>(placement.owner[e])] += counts.tokens[e] * mixture.widths[e];
+  }
+  const MovedFlops& moved = *std::ranges::find(step.replicas.moved, mixture.id, &MovedFlops::id);
+  for (std::size_t rank = 0; rank < given.size(); ++rank) EXPECT_GE(given[rank], -moved.of_ranks[rank]);
+  const std::int64_t replicas = std::reduce(counts.replicas.begin(), counts.replicas.end());
+  EXPECT_LE(counts.kept, replicas);
+  EXPECT_GE(counts.kept + counts.sent, replicas);  // backward may send weights again
+  EXPECT_EQ(counts.bytes > 0, counts.sent > 0);
+}
+
 /// Expects steps that used replicas, and busiest ranks with less to compute than without. `placed`: where the experts
 /// are; empty: where `config` places them.
 void expect_replicas(const Config& config, const std::vector<StepResult>& steps, const std::string& name,
@@ -63,10 +82,16 @@ void expect_replicas(const Config& config, const std::vector<StepResult>& steps,
                                       without = flops_of_ranks(mixture, layer.ranks, step, false);
       EXPECT_EQ(std::reduce(with.begin(), with.end()), std::reduce(without.begin(), without.end())) << name;
       EXPECT_GE(std::ranges::min(with), 0) << name;
+      expect_counts(mixture, layer.ranks, step);
       busiest_with += std::ranges::max(with);
       busiest_without += std::ranges::max(without);
     }
     EXPECT_LT(busiest_with, busiest_without) << name;
+    std::int64_t replicas = 0;
+    for (const auto& [id, counts] : step.replica_sums) {
+      replicas += std::reduce(counts.replicas.begin(), counts.replicas.end());
+    }
+    EXPECT_EQ(replicas, step.replicas.replicas) << name;
   }
 }
 
@@ -140,6 +165,26 @@ TEST(Replicas, GoWithTensorParallelExperts) {
   config.parallel.sequence = true;
   config.parallel.zero = 1;
   expect_as_serial(config, "expert tensor");
+}
+
+/// With one micro-batch, every replica is sent once, and what an owner gives away is what the replicas of its experts
+/// compute.
+TEST(Replicas, CountWhatOneMicroBatchSends) {
+  const int world = world_size();
+  if (world < 2) GTEST_SKIP() << "needs expert ranks";
+  Config config = replicated_config();
+  config.parallel.expert = world;
+  TinyTraining training(config, test_world());
+  const std::int64_t elements = 3 * config.model.hidden * 12;
+  for (const StepResult& step : training.run(0, 2)) {
+    for (const auto& [id, counts] : step.replica_sums) {
+      const std::int64_t replicas = std::reduce(counts.replicas.begin(), counts.replicas.end());
+      EXPECT_EQ(counts.kept, 0);
+      EXPECT_EQ(counts.sent, replicas);
+      EXPECT_GE(counts.bytes, replicas * elements * 4);
+      EXPECT_EQ(replicas == 0 ? 0 : counts.bytes % replicas, 0);
+    }
+  }
 }
 
 TEST(Replicas, GoWithThePipeline) {
