@@ -103,6 +103,29 @@ same_weights() {
   says out '^[1-9][0-9]* tensors, equal bit for bit$'
 }
 
+# write_noisy_tokens PREFIX FROM TO: writes samples of 32 tokens that follow a rule; samples 240 to 271 are noise, and samples [FROM,
+# TO) are omitted. All samples begin with the same token, so the target of the last token before a gap is not changed by it.
+write_noisy_tokens() {
+  python3 - "$@" <<'END'
+import random, struct, sys
+prefix, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+noise, tokens = random.Random(1), []
+for sample in range(700):
+    for place in range(32):
+        rule = (sample * 5 + place * (1 + sample % 3)) % 61
+        token = 0 if place == 0 else noise.randrange(250) if 240 <= sample < 272 else rule
+        if not first <= sample < last:
+            tokens.append(token)
+tokens.append(0)
+open(prefix + ".bin", "wb").write(struct.pack(f"<{len(tokens)}H", *tokens))
+open(prefix + ".idx", "wb").write(
+    struct.pack("<9sQBQQiqqq", b"MMIDIDX\0\0", 1, 8, 1, 2, len(tokens), 0, 0, 1))
+END
+}
+# Options of a run on these tokens, whose loss rises in the noise so that it is unsound.
+noisy=("${tiny[@]}" --data.order=sequential --data.valid= --data.tokenizer= --model.vocab=256 --batch.seq_len=32
+  --batch.global=4 --run.steps=120 --checkpoint.every=20 --optim.schedule=constant --optim.warmup_steps=0 --optim.lr=0.01)
+
 make_data() {
   "$lyceum" tokenize --input "$source/docs" --input "$source/apps" --input "$source/lib/core" --vocab 384 \
     --model "$work/data/tokenizer.model" --output "$work/data/train" --valid "$work/data/valid" --valid-fraction 0.1 \

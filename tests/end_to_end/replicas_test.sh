@@ -27,10 +27,29 @@ close "ranks on the console" "$(sed -nE 's/^ *12\/12 .* ranks ([0-9.]+).*/\1/p' 
 expect 0 "$lyceum" routing report "$work/whole" --html "$work/whole.html"
 grep -q 'mean of the layers without replicas' "$work/whole.html" || fail "no curve without replicas on the page"
 
-# Interrupted after step 5: the same bits.
+
+# routing.h5 has all replicas of the run.
+# replicas_of RUN: prints the table of replicas over all steps.
+replicas_of() {
+  expect 0 "$lyceum" routing report "$work/$1" --from 1
+  sed -n '/^Replicas of experts/,/^$/p' "$work/out"
+}
+replicas_of whole >"$work/whole.replicas"
+equal "replicas in routing.h5" "$(awk '/^layer[0-9]/ { sum += $2 } END { print sum }' "$work/whole.replicas")" \
+  "$(python3 -c 'import json, sys; print(sum(json.loads(line)["replicas"] for line in open(sys.argv[1])))' "$work/whole/metrics.jsonl")"
+# same_replicas A B: fails unless two runs had the same replicas, by routing.h5.
+same_replicas() {
+  replicas_of "$1" >"$work/of-$1"
+  diff "$work/of-$1" <(replicas_of "$2") >&2 || fail "the replicas of $1 and $2 differ"
+}
+replicas_of without >"$work/without.replicas"
+[[ ! -s $work/without.replicas ]] || fail "a table of replicas without parallel.replicas"
+
+# Interrupted after step 5, between two records of routing.h5: the same bits.
 expect 0 ranks 2 "${replicated[@]}" "--run.dir=$work/stopped" --run.steps=5
 expect 0 ranks 2 "${replicated[@]}" "--run.dir=$work/stopped"
 same_weights "$work/whole/checkpoints/step-00000012" "$work/stopped/checkpoints/step-00000012"
+same_replicas whole stopped
 
 # Killed between two checkpoints, with experts that also move.
 long=("${replicated[@]}" --run.steps=160 --checkpoint.every=80 --parallel.replace_every=5 --parallel.replace_gain=0)
@@ -44,6 +63,7 @@ finish
 expect 0 ranks 2 "${long[@]}" "--run.dir=$work/killed"
 says out 'resumed .*step-00000080'
 same_weights "$work/calm/checkpoints/step-00000160" "$work/killed/checkpoints/step-00000160"
+same_replicas calm killed
 
 # Continued without replicas, and on other ranks.
 cp -r "$work/stopped" "$work/on4"
@@ -53,10 +73,26 @@ expect 0 ranks 2 "${constant[@]}" --parallel.expert=2 "--run.dir=$work/off"
 expect 0 ranks 4 "${constant[@]}" --parallel.expert=4 --parallel.replicas=1 --parallel.zero=1 "--run.dir=$work/on4"
 same_loss off
 same_loss on4
+# The records of steps 4 and 8 and that of step 12; without replicas from step 6 on.
+less "$(replicas_of off | awk '/^layer1/ { print $2 }')" "$(awk '/^layer1/ { print $2 }' "$work/whole.replicas")" ||
+  fail "replicas after the run continued without them"
 
 # Repeated passes have the same replicas, and evaluation uses none.
 expect 0 ranks 2 "${replicated[@]}" --run.replay_every=3 --run.audit_every=2 "--run.dir=$work/replayed"
 same_weights "$work/whole/checkpoints/step-00000012" "$work/replayed/checkpoints/step-00000012"
+same_replicas whole replayed
+
+# A run that returns to a sound checkpoint has the weights, and the replicas, of a run that never had the bad data.
+write_noisy_tokens "$work/noisy" 0 0
+rolling=("${noisy[@]}" --parallel.expert=2 --parallel.replicas=2 --batch.micro=1 --parallel.schedule=gpipe)
+expect 0 ranks 2 "${rolling[@]}" --run.dir="$work/rolled" --data.train="$work/noisy" --run.rollback=1
+step=$(sed -nE 's/^warning: after step ([0-9]+), .* the run returned to step 60 .*/\1/p' "$work/out")
+[[ -n $step ]] || fail "the run did not return to step 60"
+(($(metric "$work/rolled/metrics.jsonl" 61 replicas) > 0)) || fail "no replicas after the rollback"
+write_noisy_tokens "$work/spliced" 240 $((4 * step))
+expect 0 ranks 2 "${rolling[@]}" --run.dir="$work/spliced-run" --data.train="$work/spliced"
+same_weights "$work/rolled/checkpoints/step-00000120" "$work/spliced-run/checkpoints/step-00000120"
+same_replicas rolled spliced-run
 
 # With training stages, and in a pipeline whose first stage, that of rank 0, has no experts.
 cat >"$work/stages.ini" <<END

@@ -4,28 +4,8 @@
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 
-# write_tokens PREFIX FROM TO: writes samples of 32 tokens that follow a rule; samples 240 to 271 are noise, and samples [FROM,
-# TO) are omitted. All samples begin with the same token, so the target of the last token before a gap is not changed by it.
-write_tokens() {
-  python3 - "$@" <<'END'
-import random, struct, sys
-prefix, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-noise, tokens = random.Random(1), []
-for sample in range(700):
-    for place in range(32):
-        rule = (sample * 5 + place * (1 + sample % 3)) % 61
-        token = 0 if place == 0 else noise.randrange(250) if 240 <= sample < 272 else rule
-        if not first <= sample < last:
-            tokens.append(token)
-tokens.append(0)
-open(prefix + ".bin", "wb").write(struct.pack(f"<{len(tokens)}H", *tokens))
-open(prefix + ".idx", "wb").write(
-    struct.pack("<9sQBQQiqqq", b"MMIDIDX\0\0", 1, 8, 1, 2, len(tokens), 0, 0, 1))
-END
-}
-write_tokens "$work/noisy" 0 0
-options=("${tiny[@]}" --data.order=sequential --data.valid= --data.tokenizer= --model.vocab=256 --batch.seq_len=32
-  --batch.global=4 --run.steps=120 --checkpoint.every=20 --optim.schedule=constant --optim.warmup_steps=0 --optim.lr=0.01)
+write_noisy_tokens "$work/noisy" 0 0
+options=("${noisy[@]}")
 
 expect 0 ranks 2 "${options[@]}" --run.dir="$work/noisy-run" --data.train="$work/noisy" --run.rollback=2
 says out '^warning: after step [0-9]+, the smoothed loss was .*: the run returned to step 60 and skips the data of the [0-9]+ steps since then \(rollback 1 of 2\)'
@@ -39,7 +19,7 @@ assert [line["rollbacks"] for line in lines] == [0] * 60 + [1] * 60
 END
 equal "starts" "$(wc -l <"$work/noisy-run/starts.jsonl")" 2
 
-write_tokens "$work/spliced" 240 $((4 * step))
+write_noisy_tokens "$work/spliced" 240 $((4 * step))
 expect 0 ranks 2 "${options[@]}" --run.dir="$work/spliced-run" --data.train="$work/spliced"
 same_weights "$work"/{noisy,spliced}-run/checkpoints/step-00000120
 
@@ -50,7 +30,7 @@ late=("${options[@]}" --run.steps=90 --checkpoint.every=1000)
 expect 0 ranks 2 "${late[@]}" --run.dir="$work/imported" --data.train="$work/noisy" --run.rollback=1
 step=$(sed -nE 's/^warning: after step ([0-9]+), .* returned to step 0 .*/\1/p' "$work/out")
 [[ -n $step ]] || fail "the run did not return to its initial weights"
-write_tokens "$work/late" 0 $((4 * step))
+write_noisy_tokens "$work/late" 0 $((4 * step))
 expect 0 ranks 2 "${late[@]}" --run.dir="$work/expected" --data.train="$work/late"
 same_weights "$work"/{imported,expected}/checkpoints/step-00000090
 
