@@ -51,17 +51,15 @@ void add_replicas(const Mixture& mixture, const Placement& placement, std::span<
   // plan_replicas() divides whole rows, whose numbers are i32.
   const double per_rank = std::ranges::max(shares.first(experts)) / static_cast<double>(ranks);
   const double rows_per_share = std::min(0x1p20, 0x1p30 / std::max(per_rank, 1.0));
-  std::vector<std::int32_t> rows;
-  for (std::size_t source = 0; source < ranks; ++source) {
-    for (std::size_t e = 0; e < experts; ++e) {
-      rows.push_back(static_cast<std::int32_t>(std::lround(rows_per_share * shares[e] / static_cast<double>(ranks))));
-    }
-  }
+  std::vector<std::int64_t> totals;
+  for (std::size_t e = 0; e < experts; ++e) totals.push_back(std::llround(rows_per_share * shares[e]));
+  const std::vector<std::int32_t> rows = dealt_rows(totals, std::ssize(parts));
   const ReplicaPlan plan = plan_replicas({.placement = placement,
                                           .rows = rows,
                                           .costs = std::span(mixture.widths).first(experts),
                                           .slots = slots,
-                                          .most_lent = most_lent_replicas(slots, placement.ranks())});
+                                          .most_lent = most_lent_replicas(slots, placement.ranks()),
+                                          .totals = totals});
   for (std::size_t slot = 0; slot < plan.experts.size(); ++slot) {
     if (plan.experts[slot] < 0 || plan.rows[slot] == 0) continue;
     const auto expert = static_cast<std::size_t>(plan.experts[slot]);

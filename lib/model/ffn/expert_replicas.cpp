@@ -76,7 +76,12 @@ ExpertReplicas::ExpertReplicas(const Config& config, const Mixture& mixture, con
 std::shared_ptr<const StepReplicas::Choice> ExpertReplicas::choose(const Stream& stream,
                                                                    const NumberedChoices& choices) const {
   const int rank = mesh_->expert.rank();
-  const std::vector<std::int32_t> rows = rows_of_sources(mesh_->expert, mesh_->expert_tensor, choices.rows(stream));
+  std::vector<std::int32_t> rows = rows_of_sources(mesh_->expert, mesh_->expert_tensor, choices.rows(stream));
+  const bool rehearsed = std::holds_alternative<RehearsalStream>(stream);
+  if (rehearsed) {
+    const std::int64_t experts = placement_->experts();
+    rows = rehearsed_rows(choices.index.size(), mixture_->choices(), experts, std::ssize(rows) / experts);
+  }
   ReplicaProblem problem{.placement = *placement_,
                          .rows = rows,
                          .costs = widths_,
@@ -97,7 +102,7 @@ std::shared_ptr<const StepReplicas::Choice> ExpertReplicas::choose(const Stream&
                                                                   .moved = {}});
   if (mesh_->expert_tensor.rank() == 0) add_replicas(problem, plan, rank, choice->replicas);
   choice->moved = moved_by(choice->shares, problem);
-  if (std::holds_alternative<RehearsalStream>(stream)) {
+  if (rehearsed) {
     choice->rehearsed = with_planned_rows(route_, plan, choices.index.shape()[0] * problem.sources());
   }
   choice->plan = std::move(plan);

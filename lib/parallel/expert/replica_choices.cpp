@@ -51,6 +51,14 @@ std::vector<std::int32_t> rows_of_sources(const ProcessGroup& experts, const Pro
   return of_rank;
 }
 
+std::vector<std::int32_t> rehearsed_rows(std::int64_t pairs, std::int64_t choices, std::int64_t experts,
+                                         std::int64_t sources) {
+  std::vector<std::int64_t> totals;
+  const auto first = [&](std::int64_t expert) { return (expert * pairs * sources + choices - 1) / choices; };
+  for (std::int64_t expert = 0; expert < experts; ++expert) totals.push_back(first(expert + 1) - first(expert));
+  return dealt_rows(totals, sources);
+}
+
 Tensor divided(const Stream& stream, const NumberedChoices& choices, std::span<const ReplicaShare> shares,
                std::int64_t count) {
   const std::int64_t experts = choices.first_position.size() - 1;

@@ -30,6 +30,11 @@ NumberedChoices numbered(const Stream& stream, const Tensor& index, std::int64_t
 std::vector<std::int32_t> rows_of_sources(const ProcessGroup& experts, const ProcessGroup& expert_tensor,
                                           std::span<const std::int32_t> own);
 
+/// Returns what rows_of_sources() means in a rehearsal, in which a source is the same as this rank: the rows of tokens
+/// that choose all `choices` choices equally often. `pairs`: number of choices of the tokens of one source.
+std::vector<std::int32_t> rehearsed_rows(std::int64_t pairs, std::int64_t choices, std::int64_t experts,
+                                         std::int64_t sources);
+
 /// Returns the choices with those that replicas take replaced by `choices` + the index of the replica's slot, see
 /// ReplicaShare::slot: i32 [tokens, k]. `shares`: those of this rank. `choices`: number of choices of the router.
 Tensor divided(const Stream& stream, const NumberedChoices& choices, std::span<const ReplicaShare> shares,

@@ -227,13 +227,23 @@ class ReplicaSearch {
 
 }  // namespace
 
-std::int64_t ReplicaPlan::replicas() const {
-  return std::ranges::count_if(experts, [](std::int32_t expert) { return expert >= 0; });
+std::vector<std::int32_t> dealt_rows(std::span<const std::int64_t> totals, std::int64_t sources) {
+  std::vector<std::int32_t> rows(totals.size() * static_cast<std::size_t>(sources));
+  std::int64_t first = 0;  // number of the expert's first row among those of all experts
+  for (std::size_t e = 0; e < totals.size(); ++e) {
+    const std::int64_t end = first + totals[e];
+    for (std::int64_t source = 0; source < sources; ++source) {
+      const auto before = [&](std::int64_t row) { return (row - source + sources - 1) / sources; };  // dealt to it
+      rows[static_cast<std::size_t>(source) * totals.size() + e] =
+          static_cast<std::int32_t>(before(end) - before(first));
+    }
+    first = end;
+  }
+  return rows;
 }
 
-std::int64_t ReplicaPlan::replicas_of(int rank, int slots) const {
-  const auto of_rank = std::span(experts).subspan(as_index(std::int64_t{rank} * slots), as_index(slots));
-  return std::ranges::count_if(of_rank, [](std::int32_t expert) { return expert >= 0; });
+std::int64_t ReplicaPlan::replicas() const {
+  return std::ranges::count_if(experts, [](std::int32_t expert) { return expert >= 0; });
 }
 
 ReplicaPlan plan_replicas(const ReplicaProblem& problem) {

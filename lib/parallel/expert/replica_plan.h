@@ -35,6 +35,11 @@ struct ReplicaProblem {
   }
 };
 
+/// Returns ReplicaProblem::rows for sources of which only the sum of their rows of each expert, `totals`, is known. The
+/// rows are dealt to the sources in turn, so their numbers differ by at most 1, of each expert and together:
+/// [sources, experts].
+std::vector<std::int32_t> dealt_rows(std::span<const std::int64_t> totals, std::int64_t sources);
+
 /// The replicas that are used for a micro-batch.
 struct ReplicaPlan {
   std::vector<std::int32_t> experts;  // [ranks · slots]: the expert of each spare slot; −1: not used
@@ -42,8 +47,6 @@ struct ReplicaPlan {
 
   /// Returns the number of replicas.
   std::int64_t replicas() const;
-  /// Returns the number of replicas on a rank, which has `slots` spare slots.
-  std::int64_t replicas_of(int rank, int slots) const;
   bool operator==(const ReplicaPlan&) const = default;
 };
 
