@@ -37,6 +37,9 @@ struct PlaceInSegments {
   /// begin[experts], for example arrived rows + experts · (Segments::alignment − 1).
   std::span<std::int64_t> arrived_of_segment;
   std::span<std::int64_t> segment_of_arrived;  // [arrived rows]: the inverse
+  /// [experts]: numbers of rows that `rows` must equal, or else the launch fails; on a GPU when it is waited for.
+  /// Empty: any.
+  std::span<const std::int64_t> wanted = {};
 };
 
 /// Composes two index maps: y[i] = through[map[i]], or −1 if map[i] is negative. y may be map.

@@ -74,6 +74,19 @@ TEST(PlaceInSegments, SortsByExpertThenSource) {
   }
 }
 
+TEST(PlaceInSegments, RefusesOtherRowsThanWanted) {
+  const Numbers arrived{0, 3, 3, 4, 6, 40, 41};  // of two sources for three experts
+  const auto run = [&](const Numbers& wanted) {
+    Numbers begin(4), rows(3), arrived_of_segment(128), segment_of_arrived(41);
+    launch_on(2, PlaceInSegments{arrived, begin, rows, arrived_of_segment, segment_of_arrived, wanted});
+    return rows;
+  };
+  EXPECT_EQ(run({5, 34, 2}), (Numbers{5, 34, 2}));
+  for (const Numbers& wanted : {Numbers{5, 35, 2}, Numbers{5, 33, 3}, Numbers{0, 34, 2}, Numbers{5, 34}}) {
+    EXPECT_THROW(run(wanted), Error);
+  }
+}
+
 TEST(SplitPairs, TellsOfEachPartWhereItIs) {
   // Three tokens of two choices and six slots. Pair 4 has no slot, and slot 3 no pair.
   const Numbers slot_of_pair{4, 0, 1, 2, -1, 5}, pair_of_slot{1, 2, 3, -1, 0, 5};

@@ -102,6 +102,7 @@ void run(const CpuStream&, const PlaceInSegments& place) {
   require_length("PlaceInSegments", "arrived", place.arrived, sources * experts + 1);
   require_length("PlaceInSegments", "begin", place.begin, experts + 1);
   require_length("PlaceInSegments", "segment_of_arrived", place.segment_of_arrived, place.arrived.back());
+  if (!place.wanted.empty()) require_length("PlaceInSegments", "wanted", place.wanted, experts);
   constexpr std::int64_t alignment = Segments::alignment;
   std::int64_t next = 0;
   for (std::int64_t e = 0; e < experts; ++e) {
@@ -115,6 +116,9 @@ void run(const CpuStream&, const PlaceInSegments& place) {
       }
     }
     place.rows[expert] = next - place.begin[expert];
+    require(place.wanted.empty() || place.rows[expert] == place.wanted[expert],
+            "PlaceInSegments: expert {} has {} rows instead of {}", e, place.rows[expert],
+            place.wanted.empty() ? 0 : place.wanted[expert]);
     while (next % alignment) place.arrived_of_segment[static_cast<std::size_t>(next++)] = -1;
   }
   place.begin[static_cast<std::size_t>(experts)] = next;

@@ -18,7 +18,8 @@ __device__ std::int64_t rows_of(const PlaceInSegments& place, std::int64_t part)
 }
 
 /// Computes the number of rows and the begin of every segment, with one thread block.
-__global__ void __launch_bounds__(place_threads) place_segments(PlaceInSegments place, std::int64_t sources) {
+__global__ void __launch_bounds__(place_threads)
+    place_segments(PlaceInSegments place, std::int64_t sources, IndexCheck wanted) {
   const auto experts = static_cast<std::int64_t>(place.rows.size());
   std::int64_t placed = 0;
   for (std::int64_t base = 0; base < experts; base += place_threads) {
@@ -30,6 +31,7 @@ __global__ void __launch_bounds__(place_threads) place_segments(PlaceInSegments 
     const std::int64_t before = exclusive_sum<place_threads>(padded, total);
     if (e < experts) {
       place.rows[e] = rows;
+      if (!place.wanted.empty()) wanted.equals(rows, place.wanted[e]);
       place.begin[e] = placed + before;
     }
     placed += total;
@@ -92,7 +94,9 @@ void run(const CudaStream& stream, const PlaceInSegments& place) {
                      sources = experts ? (std::ssize(place.arrived) - 1) / experts : 0;
   require_length("PlaceInSegments", "arrived", place.arrived, sources * experts + 1);
   require_length("PlaceInSegments", "begin", place.begin, experts + 1);
-  start(stream, "PlaceInSegments", place_segments, 1, place_threads, place, sources);
+  if (!place.wanted.empty()) require_length("PlaceInSegments", "wanted", place.wanted, experts);
+  start(stream, "PlaceInSegments", place_segments, 1, place_threads, place, sources,
+        IndexCheck(stream, "PlaceInSegments", "the number of rows of an expert", 0, 0));
   start(stream, "PlaceInSegments", place_rows, blocks_for(std::ssize(place.arrived_of_segment), place_threads),
         place_threads, place, sources,
         IndexCheck(stream, "PlaceInSegments", "arrived", 0, std::ssize(place.segment_of_arrived)));

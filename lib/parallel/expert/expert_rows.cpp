@@ -41,9 +41,11 @@ SegmentedRows segmented(const Stream& stream, const Tensor& begin, std::int64_t 
   const std::int64_t experts = begin.size() - 1;
   const Tensor segment_begin = numbers(stream, experts + 1), rows = numbers(stream, experts);
   std::shared_ptr<const SegmentTable> segments;
+  std::span<const std::int64_t> wanted;  // other numbers mean a memory fault
   if (asynchronous(stream) && !known.empty()) {
     pairs = std::reduce(known.begin(), known.end());
     segments = std::make_shared<SegmentTable>(stream, std::vector<std::int64_t>(known.begin(), known.end()));
+    wanted = segments->view().rows;
   } else if (asynchronous(stream)) {
     segments = std::make_shared<SegmentTable>(segment_begin, rows, pairs + experts * (Segments::alignment - 1));
   } else {
@@ -61,7 +63,8 @@ SegmentedRows segmented(const Stream& stream, const Tensor& begin, std::int64_t 
                                  .begin = segment_begin.span<std::int64_t>(),
                                  .rows = rows.span<std::int64_t>(),
                                  .arrived_of_segment = placed.sorted_of_segment.span<std::int64_t>(),
-                                 .segment_of_arrived = placed.segment_of_sorted.span<std::int64_t>()});
+                                 .segment_of_arrived = placed.segment_of_sorted.span<std::int64_t>(),
+                                 .wanted = wanted});
   return placed;
 }
 
