@@ -96,6 +96,11 @@ struct EmulatedBank {
     const Added added = added_to_gradients(*group, *use);
     slots->return_gradients(stream, *plan, *placement);
   }
+  void finish_weight_grad(const Stream& stream) const {
+    if (!slots) return;
+    const Added added = added_to_gradients(*group, *use);
+    slots->finish_gradients(stream);
+  }
 
  private:
   void await_weights(const Stream& stream) const {
@@ -190,13 +195,7 @@ EmulatedExperts::Routing EmulatedExperts::choose_replicas(const Stream& stream, 
   const std::int64_t experts = placement_.experts();
   const NumberedChoices choices = numbered(stream, index, experts, experts);
   const std::vector<std::int32_t> rows = rows_of_sources(mesh_->expert, mesh_->expert_tensor, choices.rows(stream));
-  ReplicaProblem problem{.placement = placement_,
-                         .rows = rows,
-                         .costs = sizes_.widths,
-                         .slots = sizes_.replicas,
-                         .held = spare_->held(),
-                         .ranks_per_host = sizes_.host_ranks,
-                         .most_lent = most_lent_replicas(sizes_.replicas, mesh_->expert.size())};
+  ReplicaProblem problem = spare_->problem(placement_, rows, sizes_.host_ranks);
   const std::vector<std::int64_t> totals = problem.rows_of_experts(problem.sources());
   problem.totals = totals;
   auto plan = std::make_shared<const ReplicaPlan>(plan_replicas(problem));
@@ -215,6 +214,7 @@ EmulatedExperts::Routing EmulatedExperts::choose_replicas(const Stream& stream, 
 
 Variable EmulatedExperts::forward(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index,
                                   EmulatedProcessor& processor, std::optional<double> flops, Use& use) {
+  if (spare_) tape.finish_weight_grads_here();  // as MoeLayer does
   const Routing routing = choose_replicas(tape.stream(), index, use);
   if (routing.plan) {
     const Added added = added_to_weights(mesh_->expert, *replicas_);

@@ -92,17 +92,40 @@ void Tape::backward(const std::vector<Seed>& seeds, WeightGrad weight_grad) {
     if (weight_grad == WeightGrad::later && node->may_delay()) {
       delayed_.push_back(std::move(node));
     } else {
-      node->weight_grad(*this);
+      add_weight_grad(std::move(node));
     }
   }
+  finish_weight_grads();
 }
 
 void Tape::weight_gradients() {
-  for (auto& node : delayed_) {
-    node->weight_grad(*this);
+  for (auto& node : delayed_) add_weight_grad(std::move(node));
+  delayed_.clear();
+  finish_weight_grads();
+}
+
+void Tape::add_weight_grad(std::unique_ptr<Node> node) {
+  node->weight_grad(*this);
+  if (node->unfinished()) unfinished_.push_back(std::move(node));
+}
+
+void Tape::finish_weight_grads() {
+  for (auto& node : unfinished_) {
+    node->finish(*this);
     node.reset();
   }
-  delayed_.clear();
+  unfinished_.clear();
+}
+
+/// The place of a call of finish_weight_grads_here(). As a weight gradient, it is delayed with those before it.
+struct Tape::FinishNode final : Node {
+  void backward(Tape&) override {}
+  bool may_delay() const override { return true; }
+  void weight_grad(Tape& tape) override { tape.finish_weight_grads(); }
+};
+
+void Tape::finish_weight_grads_here() {
+  if (recording()) nodes_.push_back(std::make_unique<FinishNode>());
 }
 
 Tensor Tape::gradient(const Variable& variable) const {

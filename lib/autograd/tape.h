@@ -82,6 +82,9 @@ struct Results<std::array<Tensor, N>> {
 ///   only result whose dy weight_grad reads. The other dy are freed after backward.
 /// - An operation whose backward adds the weight gradients too returns true from `bool weights_in_backward() const`.
 ///   Its weight_grad then has nothing to add and is not delayed.
+/// - An operation whose weight gradients are complete only after a transfer from other ranks may start it in
+///   weight_grad, wait for it in `void finish_weight_grad(const Stream&) const`, and so overlap it with what the tape
+///   does in between. Until then its parameters' gradients are not final. See finish_weight_grads_here().
 /// - If a unit's memory is managed (UnitMemory), the tape notifies its manager before an operation reads the unit's
 ///   values or adds to its gradients.
 class Tape {
@@ -122,6 +125,11 @@ class Tape {
   template <class Op, class... Inputs>
   void release(const Variable& result, Op op, const Inputs&... inputs);
 
+  /// Makes the backward pass finish the weight gradients of all operations recorded after this call when it arrives
+  /// here. Those that are not finished by another such call are finished at the end of backward(), or of
+  /// weight_gradients() if they were delayed.
+  void finish_weight_grads_here();
+
   /// A variable at which backward() starts, and its gradient.
   struct Seed {
     Variable root;
@@ -147,10 +155,14 @@ class Tape {
     /// True if it has weight gradients that weight_grad() may compute later.
     virtual bool may_delay() const = 0;
     virtual void weight_grad(Tape& tape) = 0;
+    /// True if finish() must be called after weight_grad().
+    virtual bool unfinished() const { return false; }
+    virtual void finish(Tape&) {}
   };
   template <class Op, std::size_t Inputs, std::size_t Outputs>
   struct OpNode;
   struct RecomputeNode;
+  struct FinishNode;
   template <class Op, std::size_t Inputs>
   struct RemakeNode;
 
@@ -162,6 +174,9 @@ class Tape {
   static void need_values(const std::vector<Parameter*>& parameters, UnitMemory::Pass pass);
   static std::vector<Parameter*> trained(std::vector<Parameter*> parameters);
   static void need_gradients(const std::vector<Parameter*>& trained);
+  // Calls weight_grad() of a node, and keeps it if it is to be finished. finish_weight_grads() finishes all such nodes.
+  void add_weight_grad(std::unique_ptr<Node> node);
+  void finish_weight_grads();
   // Count the uses of a parameter in the forward pass, and its contributions in the backward pass.
   void used(Parameter& parameter) { ++uses_[&parameter]; }
   void contributed(Parameter& parameter);
@@ -171,7 +186,7 @@ class Tape {
   bool replaying_ = false, releases_ = false;
   int next_id_ = 0;
   std::vector<std::unique_ptr<Node>> nodes_;
-  std::vector<std::unique_ptr<Node>> delayed_;
+  std::vector<std::unique_ptr<Node>> delayed_, unfinished_;
   std::unordered_map<int, Tensor> gradients_;
   std::unordered_map<Parameter*, int> uses_;
   std::function<void(Parameter&)> gradient_final_;
@@ -182,6 +197,7 @@ class Tape {
 template <class Op, std::size_t Inputs, std::size_t Outputs>
 struct Tape::OpNode final : Node {
   static constexpr bool weighted = requires(const Op& op) { op.parameters(); };
+  static constexpr bool finishes = requires(const Op& op, const Stream& stream) { op.finish_weight_grad(stream); };
 
   explicit OpNode(Op op) : op(std::move(op)) {}
 
@@ -223,7 +239,24 @@ struct Tape::OpNode final : Node {
       for (const Tensor& dy : d_outputs) any = any || dy.defined();
       need_gradients(moved);
       if (any) std::apply([&](const auto&... dy) { op.weight_grad(tape.stream(), saved, dy...); }, d_outputs);
+      if constexpr (finishes) {
+        if (any) {
+          finishing = true;
+          saved = {};
+          d_outputs = {};
+          return;
+        }
+      }
       for (Parameter* parameter : moved) tape.contributed(*parameter);
+    }
+  }
+
+  bool unfinished() const override { return finishing; }
+  void finish(Tape& tape) override {
+    if constexpr (finishes) {
+      const ProfileScope timed(profile_of(tape.stream()), typeid(Op), " wgrad");
+      op.finish_weight_grad(tape.stream());
+      for (Parameter* parameter : trained(op.parameters())) tape.contributed(*parameter);
     }
   }
 
@@ -232,6 +265,7 @@ struct Tape::OpNode final : Node {
   std::array<int, Inputs> inputs;
   std::array<int, Outputs> outputs;
   std::array<Tensor, Outputs> d_outputs;
+  bool finishing = false;  // weight_grad() has started what finish() waits for
 };
 
 template <class Op, class... Inputs>

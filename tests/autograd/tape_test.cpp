@@ -7,6 +7,7 @@
 #include "autograd/rms_norm.h"
 #include "autograd/sum.h"
 #include "core/allocator.h"
+#include "kernels/elementwise.h"
 #include "support/op_check.h"
 
 namespace lyceum {
@@ -128,6 +129,66 @@ TEST(Tape, TellsEachGradientsLastContribution) {
     EXPECT_EQ(order, (std::vector<std::string>{"once", "twice"}));
     EXPECT_EQ(gradient_then, std::vector<double>(twice.gradient.data<double>(), twice.gradient.data<double>() + 9));
   }
+}
+
+/// y = 2x with a parameter whose gradient is complete only when it is finished. Writes what the tape calls.
+struct Unfinished {
+  Parameter* weight;
+  std::string* calls;
+  struct Saved {
+    Tensor x;
+  };
+  Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const {
+    saved.x = x;
+    const Tensor y = Tensor::zeros(stream, x.dtype(), x.shape());
+    launch(stream, AddScaled<float, float>{.x = x.span<float>(), .factor = 2, .y = y.span<float>()});
+    return y;
+  }
+  std::array<Tensor, 1> backward(const Stream& stream, Saved&, const Tensor& dy) const {
+    *calls += "B" + weight->name;
+    const Tensor dx = Tensor::zeros(stream, dy.dtype(), dy.shape());
+    launch(stream, AddScaled<float, float>{.x = dy.span<float>(), .factor = 2, .y = dx.span<float>()});
+    return {dx};
+  }
+  std::vector<Parameter*> parameters() const { return {weight}; }
+  void weight_grad(const Stream&, Saved& saved, const Tensor& dy) const {
+    *calls += "W" + weight->name;
+    EXPECT_TRUE(saved.x.defined() && dy.defined());
+  }
+  void finish_weight_grad(const Stream&) const { *calls += "F" + weight->name; }
+};
+
+/// Returns the calls for operations 0 to 3 in this order, with finish_weight_grads_here() before operations 1 and 2. A
+/// small letter f: the gradient is final.
+std::string calls_of_unfinished(Tape::WeightGrad when, bool recomputed) {
+  const Stream stream = CpuStream(1);
+  ParameterUnit unit("unit", ParameterUnit::Group::dense);
+  for (int i = 0; i < 4; ++i) unit.add(whole_parameter(std::to_string(i), {1}, 0.1, true));
+  unit.allocate(stream, DType::f32, true);
+  std::string calls;
+  Tape tape(stream);
+  tape.on_gradient_final([&](Parameter& parameter) { calls += "f" + parameter.name; });
+  const Variable x = tape.leaf(Tensor::zeros(stream, DType::f32, {1}));
+  const auto block = [&](Tape& inner, const Variable& in) -> Inputs {
+    Variable y = in;
+    for (int i = 0; i < 4; ++i) {
+      if (i == 1 || i == 2) inner.finish_weight_grads_here();
+      y = inner.apply(Unfinished{parameter(unit, i), &calls}, y);
+    }
+    return {y};
+  };
+  const Variable y = recomputed ? tape.recompute(block, x)[0] : block(tape, x)[0];
+  tape.backward({tape.seed(y, 1)}, when);
+  calls += '|';
+  tape.weight_gradients();
+  return calls;
+}
+
+TEST(Tape, FinishesWeightGradientsWhereItIsTold) {
+  EXPECT_EQ(calls_of_unfinished(Tape::WeightGrad::now, false), "B3W3B2W2F3f3F2f2B1W1F1f1B0W0F0f0|");
+  EXPECT_EQ(calls_of_unfinished(Tape::WeightGrad::later, false), "B3B2B1B0|W3W2F3f3F2f2W1F1f1W0F0f0");
+  EXPECT_EQ(calls_of_unfinished(Tape::WeightGrad::now, true), "B3B2B1B0W3W2F3f3F2f2W1F1f1W0F0f0|");
+  EXPECT_EQ(calls_of_unfinished(Tape::WeightGrad::later, true), "B3B2B1B0|W3W2F3f3F2f2W1F1f1W0F0f0");
 }
 
 TEST(Tape, GradientsAddUpOverTapes) {

@@ -68,7 +68,6 @@ ExpertReplicas::ExpertReplicas(const Config& config, const Mixture& mixture, con
       in_flight_(turns_ || config.parallel.pipeline > 1 ||
                  config.parallel.schedule != ScheduleKind::one_forward_one_backward),
       own_(experts.own.size()),
-      widths_(experts.widths.begin(), experts.widths.end()),
       spare_(std::make_shared<SpareSlots>(stream, type, mesh.expert, experts, slots_,
                                           most_lent_replicas(slots_, mesh.expert.size()))),
       route_(with_spare_slots(route, mesh.expert_hops(), slots_)) {}
@@ -82,13 +81,7 @@ std::shared_ptr<const StepReplicas::Choice> ExpertReplicas::choose(const Stream&
     const std::int64_t experts = placement_->experts();
     rows = rehearsed_rows(choices.index.size(), mixture_->choices(), experts, std::ssize(rows) / experts);
   }
-  ReplicaProblem problem{.placement = *placement_,
-                         .rows = rows,
-                         .costs = widths_,
-                         .slots = slots_,
-                         .held = spare_->held(),
-                         .ranks_per_host = host_ranks_,
-                         .most_lent = most_lent_replicas(slots_, mesh_->expert.size())};
+  ReplicaProblem problem = spare_->problem(*placement_, rows, host_ranks_);
   const std::vector<std::int64_t> totals = problem.rows_of_experts(problem.sources());
   problem.totals = totals;
   ReplicaPlan plan = plan_replicas(problem);

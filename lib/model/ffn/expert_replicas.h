@@ -65,7 +65,6 @@ class ExpertReplicas {
   bool turns_;      // passes of two micro-batches take turns
   bool in_flight_;  // a forward pass may follow another one before the backward pass of that one
   std::size_t own_;
-  std::vector<std::int64_t> widths_;
   std::shared_ptr<SpareSlots> spare_;
   ExpertRoute route_;
 };

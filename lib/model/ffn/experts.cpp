@@ -166,6 +166,8 @@ void MoeLayer::set_placement(const Placement& placement) {
 
 Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable& x) const {
   const TokenLayout& layout = pass.layout;
+  // The gradients of replicas return beside the backward pass of this half.
+  if (replicas_ && pass.batch.replicas) tape.finish_weight_grads_here();
   const Variable run = layout.to_own_tokens(tape, x);
   const auto [gates, index, load, logits] = router_.forward(tape, pass, run, pass.counts ? &tally_ : nullptr);
   const Tensor taken = mixture_.capacity_factor > 0 && pass.limits ? drop_over_capacity(tape, pass, index) : index;

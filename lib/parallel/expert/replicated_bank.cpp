@@ -27,4 +27,6 @@ void ReplicatedBank::weight_grad(const Stream& stream, Saved& saved, const Tenso
   slots->return_gradients(stream, *plan, *placement);
 }
 
+void ReplicatedBank::finish_weight_grad(const Stream& stream) const { slots->finish_gradients(stream); }
+
 }  // namespace lyceum

@@ -8,9 +8,9 @@
 namespace lyceum {
 
 /// The experts of a rank together with replicas of other ranks' experts. Forward and backward wait for the weights of
-/// the replicas; after the weight gradients, those of replicas have been added to the gradients of their originals, on
-/// the ranks of these. So the parameters are only those of this rank's own experts. All its functions are collective
-/// over the expert group.
+/// the replicas. The weight gradients of replicas are sent to the ranks of their originals, while the tape continues;
+/// when the gradients are finished, they have been added to those of the originals. So the parameters are only those of
+/// this rank's own experts. All its functions are collective over the expert group.
 struct ReplicatedBank {
   GatedBank bank;  // of SpareSlots::bank()
   std::shared_ptr<SpareSlots> slots;
@@ -26,6 +26,7 @@ struct ReplicatedBank {
   std::array<Tensor, 2> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
   std::vector<Parameter*> parameters() const;
   void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
+  void finish_weight_grad(const Stream& stream) const;
 };
 
 }  // namespace lyceum

@@ -24,6 +24,7 @@ SpareSlots::SpareSlots(const Stream& stream, DType type, const ProcessGroup& gro
       widths_(experts.widths.begin(), experts.widths.end()),
       elements_(experts.elements.begin(), experts.elements.end()),
       slots_(static_cast<std::size_t>(slots)),
+      most_lent_(most_lent),
       largest_(std::ranges::max(experts.elements)),
       values_(Tensor::zeros(stream, type, {slots * largest_}, MemoryKind::buffers)),
       held_(static_cast<std::size_t>(group.size()) * slots_, -1),
@@ -39,6 +40,17 @@ SpareSlots::SpareSlots(const Stream& stream, DType type, const ProcessGroup& gro
       found->second.push_back({std::move(unit), expert});
     }
   }
+}
+
+ReplicaProblem SpareSlots::problem(const Placement& placement, std::span<const std::int32_t> rows,
+                                   int ranks_per_host) const {
+  return {.placement = placement,
+          .rows = rows,
+          .costs = widths_,
+          .slots = static_cast<int>(slots_),
+          .held = held_,
+          .ranks_per_host = ranks_per_host,
+          .most_lent = most_lent_};
 }
 
 void SpareSlots::forget() {
@@ -112,6 +124,8 @@ std::vector<ExpertBank::Expert> SpareSlots::bank(const ReplicaPlan& plan) const 
 }
 
 void SpareSlots::begin_gradients(const Stream& stream, const ReplicaPlan& plan) {
+  require(!gradient_exchange_.in_flight(), "gradients of replicas of {} are computed while others return",
+          originals_->name());
   gradients_ = Tensor::empty(stream, accumulator_of(values_.dtype()), values_.shape());
   for (std::size_t slot = 0; slot < slots_; ++slot) {
     ParameterUnit& unit = *in_slot(plan, slot).unit;
@@ -123,6 +137,9 @@ void SpareSlots::begin_gradients(const Stream& stream, const ReplicaPlan& plan) 
 
 void SpareSlots::return_gradients(const Stream& stream, const ReplicaPlan& plan, const Placement& placement) {
   gradient_exchange_.start(stream, links(plan, placement, false), ReplicaExchange::Direction::to_originals, gradients_);
+}
+
+void SpareSlots::finish_gradients(const Stream& stream) {
   gradient_exchange_.finish(stream, originals_->gradients());
   for (auto& [width, slots] : replicas_) {
     for (Replica& each : slots) each.unit->set_gradients({});

@@ -36,6 +36,9 @@ class SpareSlots {
 
   /// Returns the expert in each spare slot, see ReplicaProblem::held.
   std::span<const std::int32_t> held() const { return held_; }
+  /// Returns the problem of choosing replicas for a pass with these rows, see ReplicaProblem. It refers to `placement`,
+  /// `rows` and this.
+  ReplicaProblem problem(const Placement& placement, std::span<const std::int32_t> rows, int ranks_per_host) const;
   /// Forgets all replicas: their weights, or the placement of their originals, have changed.
   void forget();
 
@@ -50,9 +53,11 @@ class SpareSlots {
 
   /// Gives the spare slots memory for gradients, zeroed for the replicas of a plan.
   void begin_gradients(const Stream& stream, const ReplicaPlan& plan);
-  /// Sends the gradients of the replicas to the owners, which add them to those of their experts in the order of the
-  /// ranks, and frees the memory.
+  /// Starts to send the gradients of the replicas to the owners.
   void return_gradients(const Stream& stream, const ReplicaPlan& plan, const Placement& placement);
+  /// Waits for what return_gradients() has started. Owners add the gradients to those of their experts in the order of
+  /// the ranks. Frees the memory.
+  void finish_gradients(const Stream& stream);
 
   /// Returns how many times this rank has been sent the weights of a replica since forget().
   std::int64_t newly_received() const { return received_; }
@@ -82,6 +87,7 @@ class SpareSlots {
   std::vector<ExpertBank::Expert> own_;
   std::vector<std::int64_t> widths_, elements_;
   std::size_t slots_;
+  int most_lent_;
   std::int64_t largest_;                                   // elements of a spare slot
   Tensor values_;                                          // [slots · largest]
   Tensor gradients_;                                       // the same in accumulator type, during weight gradients

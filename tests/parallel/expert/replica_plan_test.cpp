@@ -294,7 +294,7 @@ TEST(ReplicaPlan, DealsRowsToSourcesEvenly) {
   }
 }
 
-/// In a rehearsal, all sources are alike, so rounding the rows of each one would multiply the error.
+/// A rehearsal sees one source, so the rounding error of its rows must not be multiplied by the number of sources.
 TEST(ReplicaPlan, RehearsesTheRowsOfAllSources) {
   // 10 choices of each of 64 sources among 16: 0.625 for each expert of a source, 40 for all sources.
   const std::vector<std::int32_t> rows = rehearsed_rows(10, 16, 15, 64);

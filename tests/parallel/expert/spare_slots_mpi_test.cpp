@@ -159,6 +159,8 @@ TEST(SpareSlots, AddGradientsToThoseOfTheOriginals) {
   }
   const std::int64_t before = group.traffic().all_to_all;
   spare.return_gradients(stream, plan, layer.placement);
+  EXPECT_THROW(spare.begin_gradients(stream, plan), Error);
+  spare.finish_gradients(stream);
   EXPECT_EQ(group.traffic().all_to_all - before, planned_bytes(layer, plan, {}, group.rank(), slots, false));
   EXPECT_EQ(spare.bytes_of_gradients(), planned_bytes(layer, plan, {}, group.rank(), slots, false));
   EXPECT_FALSE(bank.back().in->gradient.defined());

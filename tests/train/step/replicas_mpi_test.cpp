@@ -167,8 +167,7 @@ TEST(Replicas, GoWithTensorParallelExperts) {
   expect_as_serial(config, "expert tensor");
 }
 
-/// With one micro-batch, every replica is sent once, and what an owner gives away is what the replicas of its experts
-/// compute.
+/// A step of one micro-batch sends the weights of every replica once.
 TEST(Replicas, CountWhatOneMicroBatchSends) {
   const int world = world_size();
   if (world < 2) GTEST_SKIP() << "needs expert ranks";
