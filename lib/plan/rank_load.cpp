@@ -223,9 +223,12 @@ double most_by_turns(const StageLoad& load) {
 double message_bytes(const PlanInput& input, const MeshRank& mesh_rank, std::size_t i) {
   const PipelineShape& shape = input.schedule.shape;
   const Program& program = input.schedule.programs[static_cast<std::size_t>(mesh_rank.index.pipeline)];
-  const auto moves = [&](const std::optional<Handover>& handover) { return handover && crosses_ranks(*handover, shape); };
+  const auto moves = [&](const std::optional<Handover>& handover) {
+    return handover && crosses_ranks(*handover, shape);
+  };
   double bytes = 0;
-  if (i + 1 < program.size() && moves(needed_by(program[i + 1], shape))) bytes += boundary_bytes(input.config, mesh_rank);
+  if (i + 1 < program.size() && moves(needed_by(program[i + 1], shape)))
+    bytes += boundary_bytes(input.config, mesh_rank);
   const bool kept = i > 0 && program[i - 1].kind == Action::Kind::backward_input;
   if (i > 0 && !kept && moves(made_by(program[i - 1], shape))) bytes += boundary_bytes(input.config, mesh_rank);
   return bytes;

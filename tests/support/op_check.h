@@ -92,7 +92,8 @@ class OpChecker {
 
   void fill_weights(double value) {
     const Tensor& all = unit_.values();
-    copy_to_device<double>(stream_, all.span<double>(), std::vector<double>(static_cast<std::size_t>(all.size()), value));
+    copy_to_device<double>(stream_, all.span<double>(),
+                           std::vector<double>(static_cast<std::size_t>(all.size()), value));
   }
 
   std::vector<double> collect(const Tape& tape, const std::vector<Variable>& inputs) const {
