@@ -19,7 +19,7 @@
   LYCEUM_REGISTERS_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
 #define LYCEUM_REGISTERS_128 \
   LYCEUM_REGISTERS_112       \
-      ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+  ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define LYCEUM_SUMS_4_FROM(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define LYCEUM_SUMS_16_FROM(i) \
   LYCEUM_SUMS_4_FROM(i), LYCEUM_SUMS_4_FROM(i + 4), LYCEUM_SUMS_4_FROM(i + 8), LYCEUM_SUMS_4_FROM(i + 12)
