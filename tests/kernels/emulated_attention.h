@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention_schedule.cuh"
-#include "support/emulated_block.h"
+#include "support/emulated_machine.h"
 
 namespace lyceum::test {
 

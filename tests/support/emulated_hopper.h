@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "support/emulated_block.h"
+#include "support/emulated_machine.h"
 
 namespace lyceum::test {
 
