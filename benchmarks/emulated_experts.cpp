@@ -214,7 +214,7 @@ EmulatedExperts::Routing EmulatedExperts::choose_replicas(const Stream& stream, 
 
 Variable EmulatedExperts::forward(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index,
                                   EmulatedProcessor& processor, std::optional<double> flops, Use& use) {
-  if (spare_) tape.finish_weight_grads_here();  // as MoeLayer does
+  tape.finish_weight_grads_here();  // as MoeLayer does
   const Routing routing = choose_replicas(tape.stream(), index, use);
   if (routing.plan) {
     const Added added = added_to_weights(mesh_->expert, *replicas_);

@@ -95,18 +95,22 @@ void Tape::backward(const std::vector<Seed>& seeds, WeightGrad weight_grad) {
       add_weight_grad(std::move(node));
     }
   }
-  finish_weight_grads();
+  require_finished();
 }
 
 void Tape::weight_gradients() {
   for (auto& node : delayed_) add_weight_grad(std::move(node));
   delayed_.clear();
-  finish_weight_grads();
+  require_finished();
 }
 
 void Tape::add_weight_grad(std::unique_ptr<Node> node) {
   node->weight_grad(*this);
   if (node->unfinished()) unfinished_.push_back(std::move(node));
+}
+
+void Tape::require_finished() const {
+  require(unfinished_.empty(), "an operation with finish_weight_grad() needs finish_weight_grads_here() before it");
 }
 
 void Tape::finish_weight_grads() {

@@ -126,8 +126,8 @@ class Tape {
   void release(const Variable& result, Op op, const Inputs&... inputs);
 
   /// Makes the backward pass finish the weight gradients of all operations recorded after this call when it arrives
-  /// here. Those that are not finished by another such call are finished at the end of backward(), or of
-  /// weight_gradients() if they were delayed.
+  /// here. If they were delayed, weight_gradients() does so. An operation with finish_weight_grad() needs such a call
+  /// before it.
   void finish_weight_grads_here();
 
   /// A variable at which backward() starts, and its gradient.
@@ -177,6 +177,7 @@ class Tape {
   // Calls weight_grad() of a node, and keeps it if it is to be finished. finish_weight_grads() finishes all such nodes.
   void add_weight_grad(std::unique_ptr<Node> node);
   void finish_weight_grads();
+  void require_finished() const;
   // Count the uses of a parameter in the forward pass, and its contributions in the backward pass.
   void used(Parameter& parameter) { ++uses_[&parameter]; }
   void contributed(Parameter& parameter);

@@ -158,8 +158,8 @@ struct Unfinished {
   void finish_weight_grad(const Stream&) const { *calls += "F" + weight->name; }
 };
 
-/// Returns the calls for operations 0 to 3 in this order, with finish_weight_grads_here() before operations 1 and 2. A
-/// small letter f: the gradient is final.
+/// Returns the calls for operations 0 to 3 in this order, with finish_weight_grads_here() before each but operation 3.
+/// A small letter f: the gradient is final.
 std::string calls_of_unfinished(Tape::WeightGrad when, bool recomputed) {
   const Stream stream = CpuStream(1);
   ParameterUnit unit("unit", ParameterUnit::Group::dense);
@@ -172,7 +172,7 @@ std::string calls_of_unfinished(Tape::WeightGrad when, bool recomputed) {
   const auto block = [&](Tape& inner, const Variable& in) -> Inputs {
     Variable y = in;
     for (int i = 0; i < 4; ++i) {
-      if (i == 1 || i == 2) inner.finish_weight_grads_here();
+      if (i < 3) inner.finish_weight_grads_here();
       y = inner.apply(Unfinished{parameter(unit, i), &calls}, y);
     }
     return {y};
@@ -189,6 +189,18 @@ TEST(Tape, FinishesWeightGradientsWhereItIsTold) {
   EXPECT_EQ(calls_of_unfinished(Tape::WeightGrad::later, false), "B3B2B1B0|W3W2F3f3F2f2W1F1f1W0F0f0");
   EXPECT_EQ(calls_of_unfinished(Tape::WeightGrad::now, true), "B3B2B1B0W3W2F3f3F2f2W1F1f1W0F0f0|");
   EXPECT_EQ(calls_of_unfinished(Tape::WeightGrad::later, true), "B3B2B1B0|W3W2F3f3F2f2W1F1f1W0F0f0");
+}
+
+TEST(Tape, RequiresThatWeightGradientsAreFinished) {
+  const Stream stream = CpuStream(1);
+  ParameterUnit unit("unit", ParameterUnit::Group::dense);
+  unit.add(whole_parameter("0", {1}, 0.1, true));
+  unit.allocate(stream, DType::f32, true);
+  std::string calls;
+  Tape tape(stream);
+  const Variable x = tape.leaf(Tensor::zeros(stream, DType::f32, {1}));
+  const Variable y = tape.apply(Unfinished{parameter(unit, 0), &calls}, x);
+  EXPECT_THROW(tape.backward({tape.seed(y, 1)}), Error);
 }
 
 TEST(Tape, GradientsAddUpOverTapes) {

@@ -80,6 +80,13 @@ void require_shape(const hdf5::File& file, const std::string& path, const Shape&
                 file.path().string(), path, dataset.shape().text(), name, shape.text());
 }
 
+/// True if the router has replicas in each of these records. A version that does not know the datasets of replicas does
+/// not change their length when it continues a log, so their rows no longer belong to its records.
+bool has_replicas(const hdf5::File& file, const std::string& path, std::int64_t records) {
+  const std::string replicas = path + replica_vectors[0].name;
+  return file.has(replicas) && file.dataset(replicas).shape()[0] == records;
+}
+
 /// Reads the properties of a router and checks the shapes of its datasets.
 RouterRecords read_router(const hdf5::File& file, const MixtureId& id, std::int64_t records) {
   const std::string path = group_of(id), where = file.path().string() + ": " + path;
@@ -105,14 +112,14 @@ RouterRecords read_router(const hdf5::File& file, const MixtureId& id, std::int6
     require_input(file.has(path + number.name) == file.has(path + step_figures[0].name), "{} lacks {}", where,
                   number.name + 1);
   }
-  const bool replicas = file.has(path + replica_vectors[0].name);
-  const auto require_replicas = [&](const auto& each, const Shape& shape_of_all) {
-    require_input(file.has(path + each.name) == replicas, "{} lacks {}", where,
-                  (replicas ? each.name : replica_vectors[0].name) + 1);
-    if (replicas) require_shape(file, path + each.name, shape_of_all, DType::i64, "int64");
-  };
-  for (const auto& each : replica_vectors) require_replicas(each, {records, layer.experts});
-  for (const auto& each : replica_numbers) require_replicas(each, {records});
+  if (has_replicas(file, path, records)) {
+    const auto require_replicas = [&](const auto& each, const Shape& shape_of_all) {
+      require_input(file.has(path + each.name), "{} lacks {}", where, each.name + 1);
+      require_shape(file, path + each.name, shape_of_all, DType::i64, "int64");
+    };
+    for (const auto& each : replica_vectors) require_replicas(each, {records, layer.experts});
+    for (const auto& each : replica_numbers) require_replicas(each, {records});
+  }
   const hdf5::Object group = file.object(path);
   for (const auto& [attribute, values] :
        {std::pair{"expert_sizes", &layer.expert_sizes}, std::pair{"expert_rank", &layer.expert_rank}}) {
@@ -139,10 +146,10 @@ std::vector<T> read_rows(const hdf5::File& file, const std::string& path, Record
   return values;
 }
 
-/// Reads the replicas of some records of a router; empty if the log has none.
-std::vector<ReplicaCounts> read_replicas(const hdf5::File& file, const std::string& path, RecordRange records,
-                                         std::int64_t experts) {
-  if (!file.has(path + replica_vectors[0].name)) return {};
+/// Reads the replicas of some of the `all` records of a router; empty if the log has none.
+std::vector<ReplicaCounts> read_replicas(const hdf5::File& file, const std::string& path, std::int64_t all,
+                                         RecordRange records, std::int64_t experts) {
+  if (!has_replicas(file, path, all)) return {};
   std::vector<ReplicaCounts> replicas(records.size());
   const auto require_counts = [&](const std::vector<std::int64_t>& values, const char* name) {
     require_input(std::ranges::all_of(values, [](std::int64_t n) { return n >= 0; }),
@@ -223,6 +230,8 @@ struct RoutingReader::FileSource : Source {
     for (const MixtureId& id : routers_in(file)) {
       add_router(read_router(file, id, std::ssize(steps)));
       for (const RecordNumber& number : record_numbers) complete = complete && file.has(group_of(id) + number.name);
+      complete = complete && file.has(group_of(id) + replica_vectors[0].name) ==
+                                 has_replicas(file, group_of(id), std::ssize(steps));
     }
     moves = count_moves(file);
   }
@@ -244,7 +253,7 @@ struct RoutingReader::FileSource : Source {
         for (std::size_t r = 0; r < values.size(); ++r) layer.steps[r].*number.member = values[r];
       }
     }
-    layer.replicas = read_replicas(file, path, records, layer.experts);
+    layer.replicas = read_replicas(file, path, std::ssize(steps), records, layer.experts);
     if (!layer.drops) return;
     layer.dropped = read_rows<std::int64_t>(file, path + "/dropped", records, counts);
     for (std::size_t i = 0; i < layer.dropped.size(); ++i) {

@@ -79,7 +79,8 @@ void create_layer(hdf5::File& file, const hdf5::Dataset& step, const RoutingLog:
   set_placement(file, layer);
 }
 
-/// Writes zeros to all records of a dataset, in parts.
+/// Writes zeros to all records of a dataset, in parts. They are its fill value already, but a file that claims more
+/// data than it has written is refused as damaged.
 void write_zeros(hdf5::Dataset& dataset) {
   constexpr std::int64_t part_values = 1 << 20;
   const Shape shape = dataset.shape();
@@ -160,7 +161,7 @@ void create_datasets(hdf5::File& file, const std::vector<RoutingLog::Layer>& lay
 
 void revise_datasets(hdf5::File& file, const std::vector<RoutingLog::Layer>& layers, const RoutingLog::Origin& origin,
                      const LogSize& size) {
-  const std::int64_t records = size.records;
+  const std::int64_t records = size.records, before = file.dataset("/step").shape()[0];
   resize_records(file, "/step", records);
   if (file.has(moves_name)) resize_records(file, moves_name, size.moves);
   set_origin(file, origin);
@@ -177,7 +178,11 @@ void revise_datasets(hdf5::File& file, const std::vector<RoutingLog::Layer>& lay
     }
     if (layer.drops) resize_records(file, group + "/dropped", records);
     const auto resize_present = [&](const auto& each) {
-      if (file.has(group + each.name)) resize_records(file, group + each.name, records);
+      if (!file.has(group + each.name)) return;
+      hdf5::Dataset dataset = file.dataset(group + each.name);
+      const bool known = dataset.shape()[0] == before;  // to the version that wrote the last records
+      resize_records(file, group + each.name, records);
+      if (!known && records > 0) write_zeros(dataset);
     };
     std::ranges::for_each(replica_vectors, resize_present);
     std::ranges::for_each(replica_numbers, resize_present);

@@ -54,7 +54,8 @@ ReplicaProblem SpareSlots::problem(const Placement& placement, std::span<const s
 }
 
 void SpareSlots::forget() {
-  require(!weights_.in_flight(), "replicas are in flight while their experts change");
+  require(!weights_.in_flight() && !gradient_exchange_.in_flight(),
+          "replicas are in flight while their experts change");
   std::ranges::fill(held_, -1);
   received_ = 0;
   bytes_before_ = weights_.bytes_sent();

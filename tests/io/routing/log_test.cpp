@@ -291,6 +291,31 @@ TEST_F(RoutingLogTest, ReplicasAreKeptFromTheFirstRecordThatHasThem) {
   EXPECT_TRUE(read_routing(file_).layers[0].replicas.empty());
 }
 
+/// A version without replicas appends records, but no rows to their datasets.
+TEST_F(RoutingLogTest, ReplicasThatAnOlderVersionDidNotContinueAreAbsent) {
+  {
+    RoutingLog log(file_, two_layers(), -1);
+    for (const std::int64_t step : {10, 20, 30}) append_with_replicas(log, step);
+  }
+  {
+    hdf5::File file = hdf5::File::edit(file_);
+    for (const char* name : {"replicas", "replica_tokens", "replicas_kept", "replicas_sent", "replica_bytes"}) {
+      hdf5::Dataset dataset = file.dataset(std::string("/layers/001/") + name);
+      Shape shape = dataset.shape();
+      shape[0] = 2;
+      dataset.resize(shape);
+    }
+    file.close();
+  }
+  EXPECT_TRUE(read_routing(file_).layers[0].replicas.empty());
+  {
+    RoutingLog log(file_, two_layers(), 30);
+    append_with_replicas(log, 40);
+  }
+  const ReplicaCounts none{.replicas = {0, 0, 0}, .tokens = {0, 0, 0}};
+  EXPECT_EQ(read_routing(file_).layers[0].replicas, (std::vector{none, none, none, replicas_at(40)}));
+}
+
 TEST_F(RoutingLogTest, ReplicasFollowTheRanksOfExperts) {
   RoutingLog log(file_, placed_layers({0, 0, 1}), -1);
   append_with_replicas(log, 10);

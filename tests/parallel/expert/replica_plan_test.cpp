@@ -273,7 +273,6 @@ TEST(ReplicaPlan, KeepsHeldReplicasWhileTheyAreGoodEnough) {
   EXPECT_LE(static_cast<double>(busiest(reversed, other)), 1.06 * mean_load(reversed));
 }
 
-/// The caller may have summed the rows already.
 TEST(ReplicaPlan, DealsRowsToSourcesEvenly) {
   for (const std::int64_t sources : {1, 2, 3, 8, 64}) {
     for (const std::vector<std::int64_t>& totals :
@@ -306,6 +305,7 @@ TEST(ReplicaPlan, RehearsesTheRowsOfAllSources) {
   EXPECT_EQ(rehearsed_rows(32, 8, 8, 2), std::vector<std::int32_t>(16, 4));
 }
 
+/// The caller may have summed the rows already.
 TEST(ReplicaPlan, TakesTotalsOfRows) {
   OwnedProblem problem = skewed_problem(8, 8, 40, 1.0, true);
   ReplicaProblem given = problem.view();
