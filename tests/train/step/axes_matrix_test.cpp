@@ -795,7 +795,7 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 4, .tensor = 2, .zero = 2, .sequence = true, .micro = 1, .variant = "concrete dropout"},
       {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .variant = "concrete dropout"},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 3, .micro = 1, .variant = "concrete dropout"},
-      {.ranks = 8, .tensor = 8, .sequence = true, .recompute = true, .variant = "concrete dropout"},
+      {.ranks = 8, .tensor = 4, .zero = 1, .sequence = true, .recompute = true, .variant = "concrete dropout"},
       // modules of multi-token prediction
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 4, .variant = "mtp"},
       {.ranks = 2, .pipeline = 2, .variant = "mtp"},
