@@ -4,7 +4,7 @@
 
 namespace lyceum {
 
-DropoutMask DropoutPlace::mask() const {
+DropoutMask DropoutSource::mask() const {
   return {.seed = seed,
           .site = site,
           .first = first,
@@ -16,7 +16,7 @@ DropoutMask DropoutPlace::mask() const {
 Tensor Dropout::forward(const Stream& stream, Saved&, const Tensor& x) const {
   const Tensor y = Tensor::empty(stream, x.dtype(), x.shape());
   dispatch_float(x.dtype(), [&]<class T>() {
-    launch(stream, ApplyDropout<T>{.x = x.matrix<T>(), .y = y.matrix<T>(), .mask = place.mask(), .rate = rate});
+    launch(stream, ApplyDropout<T>{.x = x.matrix<T>(), .y = y.matrix<T>(), .mask = source.mask(), .rate = rate});
   });
   return y;
 }
@@ -29,7 +29,7 @@ Tensor ConcreteDropout::apply(const Stream& stream, const Tensor& x) const {
   const Tensor y = Tensor::empty(stream, x.dtype(), x.shape());
   dispatch_float(x.dtype(), [&]<class T>() {
     launch(stream, ApplyConcreteDropout<T>{
-                       .x = x.matrix<T>(), .logit = logit->value.span<T>(), .y = y.matrix<T>(), .mask = place.mask()});
+                       .x = x.matrix<T>(), .logit = logit->value.span<T>(), .y = y.matrix<T>(), .mask = source.mask()});
   });
   return y;
 }
@@ -39,14 +39,15 @@ Tensor ConcreteDropout::forward(const Stream& stream, Saved& saved, const Tensor
   return apply(stream, x);
 }
 
-std::array<Tensor, 1> ConcreteDropout::backward(const Stream& stream, Saved&, const Tensor& dy) const {
+std::array<Tensor, 1> ConcreteDropout::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  if (logit->trained()) add_logit_gradient(stream, saved, dy);
   return {apply(stream, dy)};
 }
 
-void ConcreteDropout::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
+void ConcreteDropout::add_logit_gradient(const Stream& stream, const Saved& saved, const Tensor& dy) const {
   const auto [first, count] = graded.value_or(Range{0, dy.shape()[0]});
-  DropoutPlace graded_place = place;
-  graded_place.first += first;
+  DropoutSource graded_source = source;
+  graded_source.first += first;
   const Tensor sums = Tensor::empty(stream, accumulator_of(dy.dtype()), {count, 1});
   dispatch_float(dy.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
@@ -54,7 +55,7 @@ void ConcreteDropout::weight_grad(const Stream& stream, Saved& saved, const Tens
                                           .dy = dy.slice(first, count).matrix<T>(),
                                           .logit = logit->value.span<T>(),
                                           .d_logit = sums.span<A>(),
-                                          .mask = graded_place.mask()});
+                                          .mask = graded_source.mask()});
     launch(stream, BiasGrad<A>{.dy = sums.matrix<A>(), .d_bias = logit->gradient.span<A>()});
   });
 }
@@ -75,31 +76,18 @@ Tensor RegulariseDropout::forward(const Stream& stream, Saved& saved, const Tens
 
 std::array<Tensor, 1> RegulariseDropout::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
   const Tensor d_squares = Tensor::empty(stream, dy.dtype(), saved.squares.shape());
+  const bool adds = graded && logit->trained();
   dispatch_float(logit->value.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     launch(stream, ConcreteRegulariserBackward<T>{.logit = logit->value.span<T>(),
                                                   .squares = saved.squares.span<A>(),
                                                   .d_loss = dy.span<A>(),
                                                   .d_squares = d_squares.span<A>(),
-                                                  .d_logit = {},
+                                                  .d_logit = adds ? logit->gradient.span<A>() : std::span<A>(),
                                                   .norm_factor = norm_factor,
                                                   .entropy_factor = entropy_factor});
   });
   return {d_squares};
-}
-
-void RegulariseDropout::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  if (!graded) return;
-  dispatch_float(logit->value.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    launch(stream, ConcreteRegulariserBackward<T>{.logit = logit->value.span<T>(),
-                                                  .squares = saved.squares.span<A>(),
-                                                  .d_loss = dy.span<A>(),
-                                                  .d_squares = {},
-                                                  .d_logit = logit->gradient.span<A>(),
-                                                  .norm_factor = norm_factor,
-                                                  .entropy_factor = entropy_factor});
-  });
 }
 
 }  // namespace lyceum

@@ -8,8 +8,8 @@
 
 namespace lyceum {
 
-/// The place of dropout in a model and in a step, by which backward finds the mask of forward; see DropoutMask.
-struct DropoutPlace {
+/// A DropoutMask that owns its `step`, so that backward finds the mask of forward.
+struct DropoutSource {
   std::uint64_t seed;
   std::int64_t site, first;  // first: index in the step's batch of the token in row 0
   Tensor step;               // f64 [1]: number of the step
@@ -20,7 +20,7 @@ struct DropoutPlace {
 
 /// y = x · m / (1 − rate) with a random mask m, both [tokens, columns]; see ApplyDropout.
 struct Dropout {
-  DropoutPlace place;
+  DropoutSource source;
   double rate;
 
   struct Saved {};
@@ -30,7 +30,7 @@ struct Dropout {
 
 /// Dropout with a learnt rate: y = x · (1 − z) / (1 − p), both [tokens, columns]; see ApplyConcreteDropout.
 struct ConcreteDropout {
-  DropoutPlace place;                // with block = 1
+  DropoutSource source;              // with block = 1
   Parameter* logit;                  // [1]: log p − log(1 − p)
   std::optional<Range> graded = {};  // rows of dy that this rank adds to the logit's gradient; unset: all
 
@@ -38,12 +38,15 @@ struct ConcreteDropout {
     Tensor x;
   };
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
+  /// Returns the gradient of x and adds that of the logit.
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
   std::vector<Parameter*> parameters() const { return {logit}; }
-  void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
+  bool weights_in_backward() const { return true; }
+  void weight_grad(const Stream&, Saved&, const Tensor&) const {}
 
  private:
   Tensor apply(const Stream& stream, const Tensor& x) const;
+  void add_logit_gradient(const Stream& stream, const Saved& saved, const Tensor& dy) const;
 };
 
 /// The regulariser of ConcreteDropout, a scalar [1] in accumulator precision; see lyceum::ConcreteRegulariser.
@@ -57,9 +60,11 @@ struct RegulariseDropout {
   };
   /// `squares`: one element, the sum of the squared weights.
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& squares) const;
+  /// Returns the gradient of `squares` and adds that of the logit.
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
   std::vector<Parameter*> parameters() const { return {logit}; }
-  void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
+  bool weights_in_backward() const { return true; }
+  void weight_grad(const Stream&, Saved&, const Tensor&) const {}
 };
 
 }  // namespace lyceum

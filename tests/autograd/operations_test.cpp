@@ -20,6 +20,7 @@
 #include "autograd/sub_dimension_factors.h"
 #include "autograd/sub_dimensions.h"
 #include "autograd/sum.h"
+#include "autograd/sum_of_squares.h"
 #include "core/copy.h"
 #include "kernels/rope.h"
 #include "kernels/router.h"
@@ -215,7 +216,7 @@ OpCase grouped_case(const std::string& name, const std::vector<std::int64_t>& ro
           }};
 }
 
-DropoutPlace dropout_place(const Stream& stream, std::int64_t block) {
+DropoutSource dropout_source(const Stream& stream, std::int64_t block) {
   const Tensor step = tensor_of(stream, {1}, std::vector<double>{7});
   return {.seed = 3, .site = 2, .first = 11, .step = step, .block = block, .seq_len = 5};
 }
@@ -442,6 +443,12 @@ std::vector<OpCase> all_cases() {
                    .run = [](Tape& tape, const Inputs&, const ParameterUnit& unit) -> Inputs {
                      return {tape.apply(RowPenalty{.weight = parameter(unit, 0), .first = 2, .factor = 0.7})};
                    }});
+  cases.push_back({.name = "SumOfSquares",
+                   .inputs = {},
+                   .add_parameters = [](ParameterUnit& unit) { add_matrix(unit, 5, 3); },
+                   .run = [](Tape& tape, const Inputs&, const ParameterUnit& unit) -> Inputs {
+                     return {tape.apply(SumOfSquares{parameter(unit, 0)})};
+                   }});
   cases.push_back({.name = "SumNorm",
                    .inputs = {{4, 6}, {4, 6}},
                    .add_parameters = [](ParameterUnit& unit) { unit.add(whole_parameter("norm", {6}, {}, false)); },
@@ -503,7 +510,7 @@ std::vector<OpCase> all_cases() {
     cases.push_back({.name = block > 1 ? "DropoutOfBlocks" : "Dropout",
                      .inputs = {{12, 7}},
                      .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) {
-                       return Inputs{tape.apply(Dropout{dropout_place(tape.stream(), block), 0.4}, x[0])};
+                       return Inputs{tape.apply(Dropout{dropout_source(tape.stream(), block), 0.4}, x[0])};
                      }});
   }
   const auto add_rate = [](ParameterUnit& unit) { unit.add(whole_parameter("logit", {1}, 1.0, false)); };
@@ -512,7 +519,7 @@ std::vector<OpCase> all_cases() {
        .inputs = {{12, 7}},
        .add_parameters = add_rate,
        .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) {
-         return Inputs{tape.apply(ConcreteDropout{dropout_place(tape.stream(), 1), parameter(unit, 0)}, x[0])};
+         return Inputs{tape.apply(ConcreteDropout{dropout_source(tape.stream(), 1), parameter(unit, 0)}, x[0])};
        }});
   cases.push_back(
       {.name = "RegulariseDropout",

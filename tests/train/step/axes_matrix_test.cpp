@@ -71,6 +71,14 @@ const std::vector<Variant>& variants() {
          c.model.dropout = {
              .rate = 0.2, .kind = DropoutKind::concrete, .weight_regularizer = 1e-3, .regularizer = 1e-2};
        }},
+      {"concrete dropout, mtp",
+       [](Config& c) {
+         c.moe = {};
+         c.balance = {};
+         c.mtp = {.depth = 1, .weight = 0.5};
+         c.model.dropout = {
+             .rate = 0.2, .kind = DropoutKind::concrete, .weight_regularizer = 1e-3, .regularizer = 1e-2};
+       }},
       {"gelu",
        [](Config& c) {
          c.model.ffn = Activation::gelu;
@@ -794,7 +802,10 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 2, .tensor = 2, .variant = "concrete dropout"},
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "concrete dropout"},
       {.ranks = 4, .tensor = 2, .zero = 2, .sequence = true, .micro = 1, .variant = "concrete dropout"},
+      {.ranks = 2, .zero = 3, .recompute = true, .variant = "concrete dropout, mtp"},
       {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .variant = "concrete dropout"},
+      {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = zero_bubble, .variant = "concrete dropout"},
+      {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = zero_bubble, .variant = "concrete dropout, mtp"},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 3, .micro = 1, .variant = "concrete dropout"},
       {.ranks = 8, .tensor = 4, .zero = 1, .sequence = true, .recompute = true, .variant = "concrete dropout"},
       // modules of multi-token prediction

@@ -437,7 +437,8 @@ TEST(Plan, SaysWhatLossesOverTheStepTake) {
 TEST(Plan, SaysWhatDropoutTakes) {
   for (const ParallelConfig& parallel :
        {ParallelConfig{}, ParallelConfig{.zero = 3}, ParallelConfig{.tensor = 2, .zero = 1},
-        ParallelConfig{.pipeline = 2, .tensor = 2, .zero = 2, .sequence = true}}) {
+        ParallelConfig{.pipeline = 2, .tensor = 2, .zero = 2, .sequence = true},
+        ParallelConfig{.pipeline = 2, .zero = 3, .schedule = ScheduleKind::zero_bubble}}) {
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       Config config = planned_config();
       config.parallel = parallel;
