@@ -1,6 +1,5 @@
 #include "config/dropout.h"
 
-#include <algorithm>
 #include <string_view>
 
 #include "config/config.h"
@@ -9,14 +8,6 @@
 #include "kernels/dropout.h"
 
 namespace lyceum {
-
-namespace {
-
-bool has_routed_experts(const Config& config) {
-  return std::ranges::any_of(expert_numbers(config), [](const ExpertNumber& layer) { return layer.choices > 0; });
-}
-
-}  // namespace
 
 void declare_dropout_keys(ConfigKeys& keys, DropoutConfig& dropout) {
   using enum KeyRole;
@@ -47,10 +38,13 @@ void check_dropout(Findings& findings, const Config& config) {
   findings.unless(!concrete || config.model.attention != AttentionKind::experts,
                   "model.dropout_kind = concrete with model.attention = moa, which has no single output matrix{}",
                   instead);
-  findings.unless(!concrete || !has_routed_experts(config),
+  findings.unless(!concrete || choices_of(config.moe) <= 0,
                   "model.dropout_kind = concrete with moe.experts, which have no single output matrix{}", instead);
   findings.unless(!concrete || (config.sub_dimensions.attention <= 0 && config.sub_dimensions.ffn <= 0),
                   "model.dropout_kind = concrete with sub_dimensions, of which a token uses only some{}", instead);
+  findings.unless(!concrete || config.optim.lora_rank == 0,
+                  "model.dropout_kind = concrete with optim.lora_rank = {}: adapters freeze the rates{}",
+                  config.optim.lora_rank, instead);
 }
 
 void simplify_dropout(DropoutConfig& dropout) {
