@@ -9,7 +9,7 @@
 
 namespace lyceum {
 
-/// Names the random numbers of dropout at one place of a model. Each is a pure function of seed, site, step, token and
+/// Names the random numbers of dropout at one site of a model. Each is a pure function of seed, site, step, token and
 /// column. The mask therefore depends neither on the mesh nor on the division into micro-batches, and recomputation and
 /// backward draw it again instead of keeping it.
 ///

@@ -16,24 +16,24 @@ namespace lyceum {
 /// Returns the Philox key of dropout, which differs from the keys of other uses of the same seed.
 constexpr std::uint64_t dropout_key(std::uint64_t seed) { return splitmix64(seed ^ 0x64726f706f7574u); }
 
-/// Returns the counter of the Philox block whose words belong to columns [4 · quad, 4 · quad + 4) of a token. `place`:
-/// place_of() a token.
+/// Returns the counter of the Philox block whose words belong to columns [4 · quad, 4 · quad + 4) of a token.
+/// `position`: random_position() of a token.
 LYCEUM_HOST_DEVICE std::array<std::uint32_t, 4> dropout_counter(std::int64_t site, std::uint32_t step,
-                                                                std::int64_t place, std::int64_t quad) {
-  const auto at = static_cast<std::uint64_t>(place);
+                                                                std::int64_t position, std::int64_t quad) {
+  const auto at = static_cast<std::uint64_t>(position);
   return {static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(at >> 32 << 16 | static_cast<std::uint64_t>(site)),
           step, static_cast<std::uint32_t>(quad)};
 }
 /// Returns the words of this block. `key`: dropout_key().
 LYCEUM_HOST_DEVICE std::array<std::uint32_t, 4> dropout_words(std::uint64_t key, std::int64_t site, std::uint32_t step,
-                                                              std::int64_t place, std::int64_t quad) {
-  return philox4x32(dropout_counter(site, step, place, quad),
+                                                              std::int64_t position, std::int64_t quad) {
+  return philox4x32(dropout_counter(site, step, position, quad),
                     {static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32)});
 }
 
-/// Returns the place of a token in the sequence of random numbers. The block - 1 places before that of a sequence's
-/// first token are those of runs that begin before the sequence.
-LYCEUM_HOST_DEVICE std::int64_t place_of(const DropoutMask& mask, std::int64_t token) {
+/// Returns the position of a token in the sequence of random numbers. The block - 1 positions before that of a
+/// sequence's first token are those of runs that begin before the sequence.
+LYCEUM_HOST_DEVICE std::int64_t random_position(const DropoutMask& mask, std::int64_t token) {
   return mask.block == 1 ? token : token + (token / mask.seq_len + 1) * (mask.block - 1);
 }
 /// True if the token is the first one of its sequence.
@@ -41,7 +41,7 @@ LYCEUM_HOST_DEVICE bool begins_sequence(const DropoutMask& mask, std::int64_t to
   return token % mask.seq_len == 0;
 }
 /// Returns the number of tokens, the present one included, that a run still drops, from the number before this token
-/// and the random word of its place. `begins`: run_threshold().
+/// and the random word of its position. `begins`: run_threshold().
 LYCEUM_HOST_DEVICE std::int32_t next_in_run(std::int32_t left, std::uint32_t word, std::uint32_t begins,
                                             std::int32_t block) {
   return word < begins ? block : left - (left > 0 ? 1 : 0);

@@ -152,7 +152,7 @@ class Transformer {
   TokenLayout layout_of(std::int64_t tokens, std::int64_t seq_len) const;
   RmsNorm norm(const TokenLayout& layout, Parameter* weight) const;
   Variable embed(Tape& tape, const TokenLayout& layout, const Tensor& tokens) const;
-  // A place at which dropout applies.
+  // A position in the model at which dropout applies.
   struct DropoutSite {
     std::int64_t index;  // DropoutMask::site
     Parameter* rate;     // null unless rates are learnt

@@ -20,9 +20,9 @@ class WordsOfTokens {
         key_(dropout_key(mask.seed)),
         words_(static_cast<std::size_t>((cols + row_grain - 1) / row_grain * row_grain)) {}
 
-  /// Computes the words of a place, see place_of(). Returns one per column, which the next call overwrites.
-  const std::uint32_t* at(std::int64_t place) {
-    const std::array<std::uint32_t, 4> counter = dropout_counter(site_, step_, place, 0);
+  /// Computes the words of a position, see random_position(). Returns one per column, which the next call overwrites.
+  const std::uint32_t* at(std::int64_t position) {
+    const std::array<std::uint32_t, 4> counter = dropout_counter(site_, step_, position, 0);
     const std::uint32_t x = counter[0], y = counter[1], z = counter[2];
     const auto key0 = static_cast<std::uint32_t>(key_), key1 = static_cast<std::uint32_t>(key_ >> 32);
     std::uint32_t* const to = words_.data();
@@ -31,11 +31,11 @@ class WordsOfTokens {
 #pragma omp simd
       for (std::int64_t l = 0; l < philox_lanes; ++l) {
         const PhiloxWords made = philox_in_lane({x, y, z, static_cast<std::uint32_t>(quad + l)}, key0, key1);
-        std::uint32_t* const place_of_quad = to + 4 * (quad + l);
-        place_of_quad[0] = made.a;
-        place_of_quad[1] = made.b;
-        place_of_quad[2] = made.c;
-        place_of_quad[3] = made.d;
+        std::uint32_t* const quad_words = to + 4 * (quad + l);
+        quad_words[0] = made.a;
+        quad_words[1] = made.b;
+        quad_words[2] = made.c;
+        quad_words[3] = made.d;
       }
     }
     return to;
@@ -58,18 +58,18 @@ void for_each_row_of_runs(const DropoutMask& mask, double rate, std::int64_t col
   const auto block = static_cast<std::int32_t>(mask.block);
   std::vector<std::int32_t> left(static_cast<std::size_t>(cols));
   std::int32_t* const runs = left.data();
-  const auto pass = [&](std::int64_t place) {
-    const std::uint32_t* const word = words.at(place);
+  const auto pass = [&](std::int64_t position) {
+    const std::uint32_t* const word = words.at(position);
 #pragma omp simd
     for (std::int64_t c = 0; c < cols; ++c) runs[c] = next_in_run(runs[c], word[c], begins, block);
   };
   for (std::int64_t r = first; r < last; ++r) {
-    const std::int64_t token = mask.first + r, place = place_of(mask, token);
+    const std::int64_t token = mask.first + r, position = random_position(mask, token);
     if (r == first || begins_sequence(mask, token)) {
       std::ranges::fill(left, 0);
-      for (std::int64_t before = place - (mask.block - 1); before < place; ++before) pass(before);
+      for (std::int64_t before = position - (mask.block - 1); before < position; ++before) pass(before);
     }
-    pass(place);
+    pass(position);
     f(r, runs);
   }
 }

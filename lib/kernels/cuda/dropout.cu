@@ -7,6 +7,7 @@ namespace lyceum {
 namespace {
 
 constexpr int dropout_threads = 256;
+constexpr std::int64_t many_threads = 1 << 16;  // about a third of those that an H100 runs at once
 
 /// Reads and writes up to four elements of a row from column c on, with one access each if `packed`.
 template <bool packed, class T, class F>
@@ -36,17 +37,17 @@ __global__ void __launch_bounds__(dropout_threads)
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * dropout_threads + threadIdx.x; i < items; i += stride) {
     const std::int64_t first = i / quads * chunk, last = first + chunk < rows ? first + chunk : rows, quad = i % quads;
     std::int32_t left[4] = {};
-    const auto pass = [&](std::int64_t place) {
-      const std::array<std::uint32_t, 4> words = dropout_words(key, mask.site, step, place, quad);
+    const auto pass = [&](std::int64_t position) {
+      const std::array<std::uint32_t, 4> words = dropout_words(key, mask.site, step, position, quad);
       for (int e = 0; e < 4; ++e) left[e] = next_in_run(left[e], words[e], begins, block);
     };
     for (std::int64_t r = first; r < last; ++r) {
-      const std::int64_t token = mask.first + r, place = place_of(mask, token);
+      const std::int64_t token = mask.first + r, position = random_position(mask, token);
       if (block > 1 && (r == first || begins_sequence(mask, token))) {
         for (int e = 0; e < 4; ++e) left[e] = 0;
-        for (std::int64_t before = place - (block - 1); before < place; ++before) pass(before);
+        for (std::int64_t before = position - (block - 1); before < position; ++before) pass(before);
       }
-      pass(place);
+      pass(position);
       change_quad<packed>(dropout.x.row(r), dropout.y.row(r), 4 * quad, cols,
                           [&](T value, int e) { return narrow<T>(widen(value) * (left[e] > 0 ? A{0} : scale)); });
     }
@@ -105,11 +106,14 @@ template <class T>
 void run(const CudaStream& stream, const ApplyDropout<T>& dropout) {
   require_fitting(dropout);
   const std::int64_t block = dropout.mask.block, rows = dropout.y.rows, quads = (dropout.y.cols + 3) / 4;
-  const std::int64_t chunk = block == 1 ? 1 : 4 * block;  // the words before a chunk are computed once more
+  // The words before a chunk are computed once more, so chunks are long, unless there are few of them.
+  const auto items = [&](std::int64_t chunk) { return (rows + chunk - 1) / chunk * quads; };
+  std::int64_t chunk = block == 1 ? 1 : 4 * block;
+  while (chunk > block && items(chunk) < many_threads) chunk /= 2;
   const bool packed = fits_packs(dropout.x, 4) && fits_packs(dropout.y, 4);
   start(stream, "ApplyDropout", packed ? apply_dropout<true, T> : apply_dropout<false, T>,
-        blocks_for((rows + chunk - 1) / chunk * quads, dropout_threads), dropout_threads, dropout,
-        dropout_key(dropout.mask.seed), run_threshold(dropout.rate, block), chunk);
+        blocks_for(items(chunk), dropout_threads), dropout_threads, dropout, dropout_key(dropout.mask.seed),
+        run_threshold(dropout.rate, block), chunk);
 }
 
 template <class T>
