@@ -42,6 +42,7 @@ BASE = {
     "model.rope_low_freq_factor": 1, "model.rope_high_freq_factor": 4, "model.rope_beta_fast": 32, "model.rope_beta_slow": 1,
     "model.rope_truncate": 1, "model.rope_attention_factor": 0, "model.rope_mscale_all_dim": 0, "model.rotary_fraction": 1, "model.rope_layout": "half",
     "model.window": 0, "model.window_layers": "", "model.sinks": 0, "model.z_loss": 0,
+    "model.dropout": 0, "model.dropout_kind": "plain", "model.dropout_block": 7, "model.dropout_regularizer": 1e-5, "model.dropout_weight_regularizer": 1e-6,
     "model.swiglu_alpha": 1.702, "model.swiglu_limit": 7, "model.ffn_bias": 0, "model.o_bias": 0,
     "latent_attention.query_rank": 0, "latent_attention.key_value_rank": 0, "latent_attention.nope_dim": 0,
     "latent_attention.rope_dim": 0, "latent_attention.value_dim": 0, "latent_attention.norm_eps": 1e-6,
@@ -120,6 +121,9 @@ MODULES = keys(mtp_depth=2, mtp_weight=0.6)
 MUON = EVEN | keys(optim_rule="muon", model_hidden=24, model_head_dim=10, moe_experts=6, moe_expert_hidden=20,
                    moe_shared_experts=1, model_layers=3, model_first_dense_layers=1, batch_global=8)
 MUON_SIZES = MUON | keys(moe_expert_sizes="40,8, 36,12, 26,22", model_qkv_bias=1, optim_eps=1e-3)
+
+CONCRETE = keys(moe_experts=0, model_dropout=0.2, model_dropout_kind="concrete", model_dropout_regularizer=1e-3,
+                model_dropout_weight_regularizer=1e-4)
 
 
 def adapters(rank: int, targets: str, **changes) -> dict:
@@ -359,6 +363,21 @@ CASES = {
        | adapters(4, "model/layers/*,lm_head/weight") | MESHES[mesh] for mesh in MESHES},
     "Muon, modules": MUON | MODULES,
     "Muon, modules, all": MUON | MODULES | MESHES["all"],
+    "dropout": keys(moe_experts=0, model_dropout=0.3),
+    "dropout, experts, recompute": EVEN | keys(model_dropout=0.1, model_recompute="full", model_tie_embeddings=1),
+    "concrete dropout": CONCRETE,
+    "concrete dropout, tied, modules": CONCRETE | MODULES | keys(model_tie_embeddings=1, model_recompute="full"),
+    "concrete dropout, latents": CONCRETE | latents(),
+    **{f"concrete dropout, {mesh}": CONCRETE | keys(batch_global=8) | MESHES[mesh]
+       for mesh in ("data, ZeRO 1", "tensor, ZeRO 0", "tensor, ZeRO 3", "pipeline, ZeRO 1")},
+    "concrete dropout, pipeline and tensor, ZeRO 3": CONCRETE | keys(batch_global=8, model_layers=3)
+    | on_ranks(8, pipeline=2, tensor=2, zero=3, sequence=1),
+    "dropout of blocks": keys(moe_experts=0, model_dropout=0.2, model_dropout_kind="block", model_dropout_block=5),
+    "dropout of blocks, modules, attention experts": EVEN | MODULES | attention_experts(count=4, top_k=2)
+    | keys(model_dropout=0.2, model_dropout_kind="block", model_dropout_block=3, model_recompute="selective"),
+    **{f"{name}, {mesh}": EVEN | keys(model_dropout=0.2, model_dropout_kind=kind, batch_global=8) | MESHES[mesh]
+       for mesh in ("data, ZeRO 1", "tensor, ZeRO 0", "tensor, ZeRO 3", "pipeline, ZeRO 1", "all")
+       for name, kind in (("dropout", "plain"), ("dropout of blocks", "block"))},
     "SMoE-Dropout": keys(moe_router="random", moe_gates="renormalized", moe_top_k_start=2, moe_top_k=8),
 }  # fmt: skip
 

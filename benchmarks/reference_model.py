@@ -1,6 +1,6 @@
 """The sparse transformers of `lyceum train` in PyTorch and float64, written as directly as their formulas. compare_routers.py
 compares Lyceum with them. Written from the papers and docs/configuration.md, not from Lyceum's code, except for the bits of
-the noise.
+the noise and of dropout.
 
 A model is a table of tensors with their names in a checkpoint. Every expert computes every token, and its output is multiplied
 by zero if the token has not chosen it. Sub-dimensions are treated in the same way.
@@ -206,6 +206,29 @@ def noise(seed: int, layer: int, step: int, first: int, tokens: int, experts: in
     return torch.from_numpy(np.stack(normal, -1).reshape(tokens, -1)[:, :experts])
 
 
+def dropout_numbers(seed: int, site: int, step: int, places: np.ndarray, columns: int) -> Tensor:
+    """Returns uniform numbers in (0, 1), [places, columns], as drawn by lib/kernels/dropout_numbers.h: one block of random
+    words for four columns."""
+    key = int(splitmix64(np.array([seed ^ 0x64726F706F7574], np.uint64))[0])
+    at, quad = np.meshgrid(places.astype(np.uint64), np.arange(-(-columns // 4), dtype=np.uint64), indexing="ij")
+    high = ((at >> np.uint64(32)) << np.uint64(16)) | np.uint64(site)
+    words = philox4x32([at & np.uint64(0xFFFFFFFF), high, np.full_like(at, step), quad], [key & 0xFFFFFFFF, key >> 32])
+    words = np.stack(words, -1).reshape(len(places), -1)[:, :columns]
+    return torch.from_numpy((words + 0.5) / 2**32)
+
+
+def dropout_mask(config: dict, work: "Pass", site: int, columns: int) -> Tensor:
+    """Returns 0 for the elements that are dropped and 1 for the others, [sequences, tokens, columns]. In DropBlock [Ghiasi et
+    al. 2018], runs of `block` tokens may begin at every token of a sequence and at the block - 1 tokens before it."""
+    rate, sequences, length = config["model.dropout"], *work.inputs.shape
+    block = config["model.dropout_block"] if config["model.dropout_kind"] == "block" else 1
+    first = work.first_token // length * (length + block - 1)
+    places = first + np.arange(sequences * (length + block - 1))
+    numbers = dropout_numbers(config["run.seed"], site, work.step, places, columns).view(sequences, -1, columns)
+    begins = numbers < 1 - (1 - rate) ** (1 / block)
+    return 1 - begins.unfold(1, block, 1).any(-1).double()
+
+
 def weighted_sub_dimensions(x: Tensor, weights: Tensor) -> Tensor:
     """Multiplies every sub-dimension of the last dimension of x by its weight; weights are [..., sub-dimensions]."""
     return (x.unflatten(-1, (weights.shape[-1], -1)) * weights[..., None]).flatten(-2)
@@ -230,13 +253,14 @@ class Model:
         config, w = self.config, self.w
         losses: dict[str, Tensor] = {}
         routings: dict[Router, Routing] = {}
-        x = w["model/embed_tokens/weight"][work.inputs]
+        table = w["model/embed_tokens/weight"]
+        x = self.drop(work, 0, "model/embed_dropout", table, table[work.inputs], losses)
         for layer in range(config["model.layers"]):
-            x = self.block(work, layer, x, routings)
+            x = self.block(work, layer, x, routings, losses)
         h = rms_norm(x, config["model.norm_eps"]) * w["model/norm/weight"]
         head = w["model/embed_tokens/weight" if config["model.tie_embeddings"] else "lm_head/weight"]
         if config["mtp.depth"] and work.training:
-            losses["mtp_loss"] = self.predict_further(work, h, head, routings)
+            losses["mtp_loss"] = self.predict_further(work, h, head, routings, losses)
         for router, routing in routings.items():
             for name, loss in self.losses(work, router, routing).items():
                 losses[name] = losses.get(name, 0) + loss
@@ -245,7 +269,7 @@ class Model:
             losses["head_z_loss"] = config["model.z_loss"] * logits.logsumexp(-1).square().mean()
         return F.cross_entropy(logits.flatten(0, 1), work.targets.flatten()), losses, routings
 
-    def predict_further(self, work: Pass, h: Tensor, head: Tensor, routings: dict[Router, Routing]) -> Tensor:
+    def predict_further(self, work: Pass, h: Tensor, head: Tensor, routings: dict[Router, Routing], losses: dict[str, Tensor]) -> Tensor:
         """Returns λ/D · Σ_k -1/T Σ_i log p(t_{i+k+1}) of D modules [DeepSeek-V3 eq. 21-25]. Module k combines the results of
         the one before with the embeddings of the tokens k positions ahead; the last k positions have none, and token 0 instead."""
         config, w, eps = self.config, self.w, self.config["model.norm_eps"]
@@ -256,37 +280,62 @@ class Model:
             embedded = rms_norm(w["model/embed_tokens/weight"][ahead], eps) * w[f"{at}/enorm/weight"]
             joined = torch.cat((rms_norm(h, eps) * w[f"{at}/hnorm/weight"], embedded), -1)
             x = joined @ w[f"{at}/proj/weight"].T
-            x = self.block(replace(work, inputs=ahead), config["model.layers"] + k - 1, x, routings)
+            x = self.block(replace(work, inputs=ahead), config["model.layers"] + k - 1, x, routings, losses)
             h = rms_norm(x, eps) * w[f"{at}/norm/weight"]
             logits, targets = (h[:, :-k] @ head.T).flatten(0, 1), work.targets[:, k:].flatten()
             total = total + F.cross_entropy(logits, targets, reduction="sum") / work.targets.numel()
         return config["mtp.weight"] / depth * total
 
-    def block(self, work: Pass, layer: int, x: Tensor, routings: dict[Router, Routing]) -> Tensor:
-        config, w, at, eps = self.config, self.w, self.prefix(layer), self.config["model.norm_eps"]
+    def block(self, work: Pass, layer: int, x: Tensor, routings: dict[Router, Routing], losses: dict[str, Tensor]) -> Tensor:
+        w, at, eps = self.w, self.prefix(layer), self.config["model.norm_eps"]
         normed = rms_norm(x, eps) * w[f"{at}/input_layernorm/weight"]
+        y = self.attention_half(work, layer, normed, routings)
+        x = x + self.drop(work, 1 + 2 * layer, f"{at}/attention_dropout", w.get(f"{at}/self_attn/o_proj/weight"), y, losses)
+        normed = rms_norm(x, eps) * w[f"{at}/post_attention_layernorm/weight"]
+        y = self.ffn_half(work, layer, normed, routings)
+        return x + self.drop(work, 2 + 2 * layer, f"{at}/ffn_dropout", w.get(f"{at}/mlp/down_proj/weight"), y, losses)
+
+    def attention_half(self, work: Pass, layer: int, x: Tensor, routings: dict[Router, Routing]) -> Tensor:
+        config, at = self.config, f"{self.prefix(layer)}/self_attn"
         largest = self.largest if work.training else None
         if router := self.attention_router(layer):
-            routings[router] = self.route(work, router, normed)
-            x = x + self.attention_mixture(router, normed, routings[router])
-        elif router := self.sub_dimension_router(layer, "self_attn"):
-            routing = self.route_sub_dimensions(router, normed)
-            x = x + self.run_on_sub_dimensions(partial(attention, largest=largest), router, normed, routing)
+            routings[router] = self.route(work, router, x)
+            return self.attention_mixture(router, x, routings[router])
+        if router := self.sub_dimension_router(layer, "self_attn"):
+            routing = self.route_sub_dimensions(router, x)
             if router.top_k:  # with nothing to choose, there are no losses and counts
                 routings[router] = routing
-        else:
-            kind = latent_attention if config["model.attention"] == "mla" else attention
-            x = x + kind(config, w, f"{at}/self_attn", normed, largest=largest)
-        normed = rms_norm(x, eps) * w[f"{at}/post_attention_layernorm/weight"]
+            return self.run_on_sub_dimensions(partial(attention, largest=largest), router, x, routing)
+        kind = latent_attention if config["model.attention"] == "mla" else attention
+        return kind(config, self.w, at, x, largest=largest)
+
+    def ffn_half(self, work: Pass, layer: int, x: Tensor, routings: dict[Router, Routing]) -> Tensor:
         if router := self.ffn_router(layer):
-            routings[router] = self.route(work, router, normed)
-            return x + self.mixture(router, normed, routings[router])
+            routings[router] = self.route(work, router, x)
+            return self.mixture(router, x, routings[router])
         if router := self.sub_dimension_router(layer, "mlp"):
-            routing = self.route_sub_dimensions(router, normed)
+            routing = self.route_sub_dimensions(router, x)
             if router.top_k:
                 routings[router] = routing
-            return x + self.run_on_sub_dimensions(ffn, router, normed, routing)
-        return x + ffn(config, w, f"{at}/mlp", normed)
+            return self.run_on_sub_dimensions(ffn, router, x, routing)
+        return ffn(self.config, self.w, f"{self.prefix(layer)}/mlp", x)
+
+    def drop(self, work: Pass, site: int, at: str, weight: Tensor | None, x: Tensor, losses: dict[str, Tensor]) -> Tensor:
+        """Dropout [Srivastava et al. 2014] at a site: 0 is the embedding, 1 + 2 · layer an attention and 2 + 2 · layer an FFN.
+        Concrete dropout [Gal et al. 2017] has a rate that is learnt; `weight` is the matrix whose products it drops."""
+        config = self.config
+        if not config["model.dropout"] or not work.training:
+            return x
+        if config["model.dropout_kind"] != "concrete":
+            return x * dropout_mask(config, work, site, x.shape[-1]) / (1 - config["model.dropout"])
+        p = self.w[f"{at}/logit"].sigmoid()
+        places = work.first_token + np.arange(x[..., 0].numel())
+        u = dropout_numbers(config["run.seed"], site, work.step, places, x.shape[-1]).view_as(x)
+        z = ((p.log() - (1 - p).log() + u.log() - (1 - u).log()) / 0.1).sigmoid()
+        of_weight = config["model.dropout_weight_regularizer"] * weight.square().sum() / (1 - p)
+        of_rate = config["model.dropout_regularizer"] * x.shape[-1] * (p * p.log() + (1 - p) * (1 - p).log())
+        losses["dropout_loss"] = losses.get("dropout_loss", 0) + (of_weight + of_rate).sum()
+        return x * (1 - z) / (1 - p)
 
     def prefix(self, layer: int) -> str:
         """Returns the prefix of the tensors of a block. Those of modules follow the model's and are like its last one."""
@@ -644,7 +693,7 @@ class Training:
             loss, losses, routings = self.model.forward(Pass(*run, step, first * length, True, so_far))
             parts = {"loss": loss} | losses
             (sum(parts.values()) * (micro / batch)).backward()
-            balance = sum((part for name, part in losses.items() if name not in ("mtp_loss", "head_z_loss")), torch.zeros(()))
+            balance = sum((part for name, part in losses.items() if name not in ("mtp_loss", "head_z_loss", "dropout_loss")), torch.zeros(()))
             for name, part in (parts | {"balance_loss": balance}).items():
                 metrics[name] = metrics.get(name, 0.0) + part.item() * (micro / batch)
             for router, routing in routings.items():

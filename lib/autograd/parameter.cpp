@@ -205,7 +205,7 @@ std::vector<DecayRange> decay_ranges(const ParameterUnit& unit) {
 }
 
 void draw_initial(std::span<float> values, const Initial& initial, const Philox& random, std::int64_t first) {
-  std::ranges::fill(values, initial.std || initial.identity_rows > 0 ? 0.0f : 1.0f);
+  std::ranges::fill(values, initial.std || initial.identity_rows > 0 ? 0.0f : static_cast<float>(initial.constant));
   if (initial.bound > 0) {
     for (std::int64_t i = 0; i < std::ssize(values); ++i) {
       const double unit = random.uniform(static_cast<std::uint64_t>(first + i));

@@ -32,13 +32,14 @@ struct ParameterSlice {
 /// The rule for initial values of a logical tensor:
 ///   std > 0            normal with this standard deviation and mean 0
 ///   std = 0            zeros
-///   std unset          ones
+///   std unset          `constant`, by default ones
 ///   identity_rows = b  identity matrices [b, b], one after another; `std` must be unset
 ///   bound > 0          uniform in [−bound, bound); `std` must be unset
 struct Initial {
   std::optional<double> std = {};
   std::int64_t identity_rows = 0;
   double bound = 0;
+  double constant = 1;
 
   Initial() = default;
   Initial(double std) : std(std) {}                 // NOLINT: a standard deviation
@@ -46,6 +47,11 @@ struct Initial {
   static Initial identity(std::int64_t b) {
     Initial initial;
     initial.identity_rows = b;
+    return initial;
+  }
+  static Initial all(double value) {
+    Initial initial;
+    initial.constant = value;
     return initial;
   }
   static Initial uniform(double bound) {

@@ -33,6 +33,7 @@ std::vector<std::string> contradictions_of_stage(const Config& config, int world
   check_model(findings, config.model);
   check_windows(findings, config);
   check_biases(findings, config);
+  check_dropout(findings, config);
   check_size(findings, config);
   check_moe(findings, config);
   check_router(findings, config);

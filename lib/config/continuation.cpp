@@ -32,6 +32,9 @@ std::vector<Change> changes(const Config& before, const Config& now) {
   std::vector<Change> found;
   for (Difference& difference : differences(effective(before), effective(now))) {
     KeyRole role = role_of(difference.key);
+    const bool learnt = learns_rates(before.model.dropout), same_tensors = learnt == learns_rates(now.model.dropout);
+    if (difference.key == "model.dropout" && learnt && same_tensors) continue;  // only initialises the rates
+    if (difference.key == "model.dropout_kind" && same_tensors) role = KeyRole::tuning;
     if (difference.key == "balance.device_groups" && groups_follow_mesh(before, now)) role = KeyRole::reported;
     if (difference.key == "parallel.placement" &&
         now.moe.experts > 0) {  // it determines the groups of balance.device_groups

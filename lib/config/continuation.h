@@ -23,8 +23,10 @@ struct Change : Difference {
   KeyRole role;
 };
 /// Returns the keys whose difference has an effect and whose role is not `operation`, in the order of the
-/// configuration. Both configurations must be resolved. optim.schedule_steps is never included, because its 0 means the
-/// length in the checkpoint. The roles are those of role_of(), except for
+/// configuration. Both configurations must be resolved. model.dropout is not included if both learn rates.
+/// optim.schedule_steps is never included, because its 0 means the length in the checkpoint. The roles are those of
+/// role_of(), except for
+/// - model.dropout_kind: `tuning` unless it is `concrete` in one of the two, which has tensors for the rates;
 /// - balance.device_groups: `reported` if groups_follow_mesh();
 /// - parallel.placement: `reported` if it determines the groups of a balance loss, `identity` with moe.group_limit.
 /// Stages after the first are not compared.

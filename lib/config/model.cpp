@@ -85,6 +85,7 @@ void declare_keys(ConfigKeys& keys, ModelConfig& model) {
       {.other_names = {"mlp_bias", "add_bias_linear"}});
   key("model.z_loss", &model.z_loss, loss_weight, "weight of the squared log-sum-exp of the head's logits",
       {.role = tuning, .other_names = {"z_loss_weight", "z_loss_multiplier"}});
+  declare_dropout_keys(keys, model.dropout);
   key("model.recompute", &model.recompute,
       "in backward, selective: recompute what is cheap; full: recompute all of a block from its input",
       {.role = operation,
@@ -205,6 +206,7 @@ void simplify_model(Config& config) {
   if (sparse && model.first_dense_layers == 0) model.ffn_hidden = 0;
   simplify_windows(model);
   simplify_activation(model);
+  simplify_dropout(model.dropout);
 }
 
 void simplify_activation(ModelConfig& model) {

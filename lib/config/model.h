@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "config/dropout.h"
 #include "config/feature.h"
 #include "config/latent_attention.h"
 #include "config/positions.h"
@@ -65,6 +66,7 @@ struct ModelConfig {
   /// Number of tokens whose logits are in memory at a time; backward computes them again. 0: all, kept until backward.
   std::int64_t loss_chunk = 0;
   double z_loss = 0;  // weight of the mean over targets of (log Σ exp logit)² of the head
+  DropoutConfig dropout = {};
 };
 
 /// Returns the activation of FFNs and experts with its constants.

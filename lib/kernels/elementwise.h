@@ -43,7 +43,7 @@ struct Clear {
   std::span<T> y;
 };
 
-/// y += factor · times[0] · x, with the product computed in double. From and To are float or double.
+/// y += factor · times[0] · x, computed in double. From and To are float or double, or From is bfloat16 and To float.
 template <class From, class To>
 struct AddScaled {
   std::span<const From> x;
@@ -118,6 +118,7 @@ void run(const CudaStream& stream, const Cast<From, To>& cast);
   LYCEUM_FLOATS(INSTANCE, Clear)             \
   INSTANCE(Clear<std::int64_t>)              \
   INSTANCE(AddScaled<float, float>)          \
+  INSTANCE(AddScaled<bfloat16, float>)       \
   INSTANCE(AddScaled<float, double>)         \
   INSTANCE(AddScaled<double, float>)         \
   INSTANCE(AddScaled<double, double>)        \

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 
+#include "model/dropout.h"
 #include "model/prediction_modules.h"
 #include "model/sublayer_spec.h"
 
@@ -69,6 +70,10 @@ BlockCounts count_block(const Config& config, std::int64_t layer) {
   const BlockNorms norms = block_norms(config.model);
   BlockCounts counts;
   counts.norms = always(norms.attention.elements() + norms.ffn.elements());
+  if (learns_rates(config.model.dropout)) {
+    const BlockRates rates = block_rates(config.model);
+    counts.norms += always(rates.attention.elements() + rates.ffn.elements());
+  }
   add(counts, attention_spec(config, layer), config.batch.seq_len);
   add(counts, ffn_spec(config, layer), config.batch.seq_len);
   return counts;
@@ -85,7 +90,7 @@ ModelCounts count_model(const Config& config) {
     counts.modules += always(prediction_module(model).elements());
   }
   counts.modules += module_blocks.sum();
-  counts.embedding = always(table);
+  counts.embedding = always(table + (learns_rates(model.dropout) ? embedding_rate(model).elements() : 0));
   counts.output = always(model.hidden + (model.tie_embeddings ? 0 : table));
   const Count experts = counts.blocks.shared + counts.blocks.routed;
   const Count all = counts.embedding + counts.blocks.sum() + counts.output;

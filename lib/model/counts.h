@@ -22,7 +22,7 @@ struct BlockCounts {
   Count routed;     // routed experts
   Count latent;     // moe.latent_hidden: the projections to the latent width and back
   Count routers;    // routers of experts, attention experts and sub-dimensions, and the gate of shared experts
-  Count norms;
+  Count norms;      // with the learnt rates of dropout
   /// Monarch matrices of sub-dimensions, each of two block-diagonal factors with hidden · fusion_width elements.
   Count fusion;
   /// FLOPs of the scores and the weighted sums of values of a sequence of T = batch.seq_len tokens, forward. Each of
@@ -47,7 +47,7 @@ struct ModelCounts {
   std::int64_t experts_total;      // parameters of all routed and shared experts
   std::int64_t experts_activated;  // the part of experts_total that one token uses
   BlockCounts blocks;              // sum over all blocks
-  /// The embedding table; the output head and the final norm. A tied table is counted in `embedding` only.
+  /// The embedding table with its learnt rate; the output head and the final norm. A tied table is only in `embedding`.
   Count embedding, output;
   Count modules;  // all modules of multi-token prediction, without the embedding and the head, which are the model's
   /// FLOPs of forward and backward of one sequence of T tokens: 6 · (activated parameters without the input embedding)

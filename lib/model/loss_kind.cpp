@@ -17,6 +17,7 @@ std::string name_of(LossKind kind) {
     case LossKind::concentration: return "concentration";
     case LossKind::sub_dimension: return "sub_dimension";
     case LossKind::router_penalty: return "router_penalty";
+    case LossKind::dropout: return "dropout";
     case LossKind::mtp: return "mtp";
     case LossKind::head_z: return "head_z";
   }
@@ -44,6 +45,7 @@ std::vector<LossKind> routing_losses(const Config& config) {
 
 std::vector<LossKind> loss_kinds(const Config& config) {
   std::vector<LossKind> kinds = routing_losses(config);
+  if (learns_rates(config.model.dropout)) kinds.push_back(LossKind::dropout);
   if (config.mtp.depth > 0) kinds.push_back(LossKind::mtp);
   if (config.model.z_loss > 0) kinds.push_back(LossKind::head_z);
   return kinds;

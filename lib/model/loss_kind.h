@@ -8,7 +8,8 @@
 
 namespace lyceum {
 
-/// The kind of a loss that is added to the model's cross-entropy: of routers, or one of the head.
+/// The kind of a loss that is added to the model's cross-entropy: of routers, of learnt rates of dropout, or of the
+/// head.
 enum class LossKind : std::uint8_t {
   expert_balance,
   device_balance,
@@ -17,15 +18,20 @@ enum class LossKind : std::uint8_t {
   concentration,
   sub_dimension,
   router_penalty,
-  mtp,    // the cross-entropy of a module of multi-token prediction
-  head_z  // the z-loss of the head's logits
+  dropout,  // the regulariser of concrete dropout
+  mtp,      // the cross-entropy of a module of multi-token prediction
+  head_z    // the z-loss of the head's logits
 };
 
 /// Returns the name of a loss, for example "expert_balance". The key in metrics.jsonl is this name followed by "_loss".
 std::string name_of(LossKind kind);
 
-/// True for the losses of routers, which are sums over sequences. Losses of the head are sums over tokens.
+/// True for the losses of routers and of dropout, which are sums over sequences. Losses of the head are sums over
+/// tokens.
 inline bool is_per_sequence(LossKind kind) { return kind != LossKind::mtp && kind != LossKind::head_z; }
+
+/// True for the losses of routers.
+inline bool is_of_routers(LossKind kind) { return is_per_sequence(kind) && kind != LossKind::dropout; }
 
 /// Returns the kinds of losses that a training pass computes in addition to the model's cross-entropy, in the order of
 /// LossKind. Losses of routers whose factor is 0 are omitted, but the two balance losses come together; there are none

@@ -11,6 +11,7 @@
 #include "kernels/rope.h"
 #include "kernels/sum_columns.h"
 #include "model/adapters.h"
+#include "model/dropout.h"
 #include "model/routing/router.h"
 #include "model/sublayer_spec.h"
 #include "model/tensor_pattern.h"
@@ -51,6 +52,11 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
   reads_tokens_ = lyceum::reads_tokens(config_, own);
   const std::string table = "model/embed_tokens";
   if (first) embedding_ = &add_table(table, 0);
+  if (first && learns_rates(model.dropout)) {
+    const SublayerTensor rate = embedding_rate(model);
+    embedding_rate_ = &add_unit("model/embed_dropout", ParameterUnit::Group::replicated, 0)
+                           .add(whole_parameter(rate.name, rate.shape, rate.initial, rate.decays()));
+  }
   for (std::int64_t layer = range.first; layer < range.end(); ++layer) {
     blocks_.push_back(make_block(layer, add_block_units(layer, layer + 1), measured));
   }
@@ -105,7 +111,7 @@ Transformer::BlockUnits Transformer::add_block_units(std::int64_t layer, std::in
 Transformer::Block Transformer::make_block(std::int64_t layer, const BlockUnits& units,
                                            std::span<const ExpertLoad> measured) {
   const int unit_layer = units.dense.layer();
-  const auto norm = [&](const SublayerTensor& of) {
+  const auto add = [&](const SublayerTensor& of) {
     return &units.replicated.add(
         whole_parameter(block_prefix(config_.model, layer) + "/" + of.name, of.shape, of.initial, of.decays()));
   };
@@ -127,10 +133,15 @@ Transformer::Block Transformer::make_block(std::int64_t layer, const BlockUnits&
   };
   const BlockNorms norms = block_norms(config_.model);
   Block block{.layer = layer,
-              .attention_norm = norm(norms.attention),
+              .attention_norm = add(norms.attention),
               .attention = nullptr,
-              .ffn_norm = norm(norms.ffn),
+              .ffn_norm = add(norms.ffn),
               .ffn = nullptr};
+  if (learns_rates(config_.model.dropout)) {
+    const BlockRates rates = block_rates(config_.model);
+    block.attention_rate = add(rates.attention);
+    block.ffn_rate = add(rates.ffn);
+  }
   block.attention = make(attention_spec(config_, layer));
   block.ffn = make(ffn_spec(config_, layer));
   return block;
@@ -273,17 +284,30 @@ Sublayer::Result Transformer::run_block(Tape& tape, const Pass& pass, const Bloc
   };
   observe(Site::attention, attention_in, attended);
   tape.release(attention_in, attention_norm, x);
+  const auto drop_result = [&](Site half, const Sublayer& of, Parameter* rate, Variable& result) {
+    result = drop(tape, pass, {dropout_site(block.layer, half), rate, of.output_matrix()}, result, losses);
+  };
+  drop_result(Site::attention, *block.attention, block.attention_rate, attended);
   const auto [middle, ffn_in] = tape.apply(SumNorm{ffn_norm}, x, attended);
-  const auto [y, ffn_losses] = block.ffn->forward(tape, pass, ffn_in);
+  auto [y, ffn_losses] = block.ffn->forward(tape, pass, ffn_in);
   observe(Site::ffn, ffn_in, y);
   tape.release(ffn_in, ffn_norm, middle);
   losses.insert(losses.end(), ffn_losses.begin(), ffn_losses.end());
+  drop_result(Site::ffn, *block.ffn, block.ffn_rate, y);
   return {tape.apply(Sum{}, middle, y), std::move(losses)};
 }
 
 Variable Transformer::embed(Tape& tape, const TokenLayout& layout, const Tensor& tokens) const {
   const Embedding embedding{.table = embedding_, .tokens = tokens, .first = words_.first, .vocab = config_.model.vocab};
   return layout.from_matrix(tape, tape.apply(embedding));
+}
+
+Variable Transformer::embed_inputs(Tape& tape, const Pass& pass, Losses& losses) const {
+  std::vector<Loss> own;
+  const Variable embedded =
+      drop(tape, pass, {embedding_site, embedding_rate_, embedding_}, embed(tape, pass.layout, pass.batch.inputs), own);
+  for (const Loss& loss : own) losses.layers.push_back({0, loss});
+  return embedded;
 }
 
 Variable Transformer::run_recomputable(Tape& tape, std::int64_t layer, BlockRun run, const Variable& x,
@@ -364,7 +388,7 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const TokenBatch
                   .skip_top = skip_top_};
   tape.release_results(config_.model.recompute == Recompute::selective);
   StageResult result;
-  const Variable y = blocks(tape, pass, first_stage() ? embed(tape, pass.layout, batch.inputs) : x, result.losses);
+  const Variable y = blocks(tape, pass, first_stage() ? embed_inputs(tape, pass, result.losses) : x, result.losses);
   if (!last_stage()) {
     result.y = y;
     return result;

@@ -120,6 +120,7 @@ class Transformer {
     std::unique_ptr<Sublayer> attention;
     Parameter* ffn_norm;
     std::unique_ptr<Sublayer> ffn;
+    Parameter *attention_rate = nullptr, *ffn_rate = nullptr;  // of dropout; null unless they are learnt
   };
   // A module of multi-token prediction, see PredictionModule.
   struct Module {
@@ -151,6 +152,18 @@ class Transformer {
   TokenLayout layout_of(std::int64_t tokens, std::int64_t seq_len) const;
   RmsNorm norm(const TokenLayout& layout, Parameter* weight) const;
   Variable embed(Tape& tape, const TokenLayout& layout, const Tensor& tokens) const;
+  // A position in the model at which dropout applies.
+  struct DropoutSite {
+    std::int64_t index;  // DropoutMask::site
+    Parameter* rate;     // null unless rates are learnt
+    Parameter* weight;   // this rank's part of the matrix whose products are dropped; not read unless rates are learnt
+  };
+  // Applies dropout to x [rows, hidden], in the layout between matrices, in a training pass with model.dropout; returns
+  // x otherwise. Appends the loss of a learnt rate to `losses`.
+  Variable drop(Tape& tape, const Pass& pass, const DropoutSite& site, const Variable& x,
+                std::vector<Loss>& losses) const;
+  // Returns the input of the first block.
+  Variable embed_inputs(Tape& tape, const Pass& pass, Losses& losses) const;
   Sublayer::Result run_block(Tape& tape, const Pass& pass, const Block& block, const Variable& x) const;
   using BlockRun = std::function<Sublayer::Result(Tape& tape, const Variable& x)>;
   // Runs a block, whose backward pass runs it again with model.recompute = full, and adds its losses to `losses`.
@@ -180,10 +193,11 @@ class Transformer {
   std::vector<std::unique_ptr<ParameterUnit>> own_units_;
   std::vector<ParameterUnit*> units_;
   std::vector<Block> blocks_;
-  std::vector<Module> modules_;      // empty except in the last stage
-  Parameter* embedding_ = nullptr;   // null except in the first stage, and in the last one if it has modules
-  Parameter* final_norm_ = nullptr;  // null except in the last stage
-  Parameter* head_ = nullptr;        // null except in the last stage
+  std::vector<Module> modules_;          // empty except in the last stage
+  Parameter* embedding_rate_ = nullptr;  // learnt rate of the embeddings' dropout; null except in the first stage
+  Parameter* embedding_ = nullptr;       // null except in the first stage, and in the last one if it has modules
+  Parameter* final_norm_ = nullptr;      // null except in the last stage
+  Parameter* head_ = nullptr;            // null except in the last stage
   ParameterUnit* shared_table_ = nullptr;
   Tensor rope_;
   std::vector<Sublayer*> routed_;  // sub-layers with a router, in forward order

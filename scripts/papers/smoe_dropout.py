@@ -25,8 +25,8 @@ def run(lab: Lab) -> Page:
     page = Page("SMoE-Dropout (arXiv:2303.01610), Table 1 and Figure 3",
                 "A dense FFN is divided into 16 experts. A random router that is not trained chooses k of them, and k grows evenly from 2 to all "
                 "during training. The paper claims that the loss then falls with every expert that is added (\"self-slimmable\"), that all "
-                "experts beat the dense model of the same size, and that half of them come close. Its dense baseline uses dropout, which Lyceum "
-                "does not have; the one here is trained without.")
+                "experts beat the dense model of the same size, and that half of them come close. Its dense baseline uses dropout; the one "
+                "here is trained without.")
     # The claim is about all steps, so it is tested for the step whose confidence interval has the lowest end.
     gain = lambda step: Difference.of(loss(dropout, step[0]), loss(dropout, step[1]))
     least = min(zip(ks, ks[1:]), key=lambda step: gain(step).mean - gain(step).half_width)

@@ -4,6 +4,7 @@
 #include "autograd/attention.h"
 #include "autograd/cast.h"
 #include "autograd/copies.h"
+#include "autograd/dropout.h"
 #include "autograd/embedding.h"
 #include "autograd/expert_bank.h"
 #include "autograd/grouped_linear.h"
@@ -19,6 +20,7 @@
 #include "autograd/sub_dimension_factors.h"
 #include "autograd/sub_dimensions.h"
 #include "autograd/sum.h"
+#include "autograd/sum_of_squares.h"
 #include "core/copy.h"
 #include "kernels/rope.h"
 #include "kernels/router.h"
@@ -212,6 +214,11 @@ OpCase grouped_case(const std::string& name, const std::vector<std::int64_t>& ro
             const auto table = std::make_shared<SegmentTable>(tape.stream(), rows);
             return {tape.apply(GroupedLinear{all_parameters(unit), table}, x[0])};
           }};
+}
+
+DropoutSource dropout_source(const Stream& stream, std::int64_t block) {
+  const Tensor step = tensor_of(stream, {1}, std::vector<double>{7});
+  return {.seed = 3, .site = 2, .first = 11, .step = step, .block = block, .seq_len = 5};
 }
 
 /// Routes 6 tokens over 5 experts. Results: gates and, if `sequences` > 0, load.
@@ -436,6 +443,12 @@ std::vector<OpCase> all_cases() {
                    .run = [](Tape& tape, const Inputs&, const ParameterUnit& unit) -> Inputs {
                      return {tape.apply(RowPenalty{.weight = parameter(unit, 0), .first = 2, .factor = 0.7})};
                    }});
+  cases.push_back({.name = "SumOfSquares",
+                   .inputs = {},
+                   .add_parameters = [](ParameterUnit& unit) { add_matrix(unit, 5, 3); },
+                   .run = [](Tape& tape, const Inputs&, const ParameterUnit& unit) -> Inputs {
+                     return {tape.apply(SumOfSquares{parameter(unit, 0)})};
+                   }});
   cases.push_back({.name = "SumNorm",
                    .inputs = {{4, 6}, {4, 6}},
                    .add_parameters = [](ParameterUnit& unit) { unit.add(whole_parameter("norm", {6}, {}, false)); },
@@ -492,6 +505,29 @@ std::vector<OpCase> all_cases() {
       {.name = "NoisyLogits", .inputs = {{5, 6}, {5, 6}}, .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) {
          const Tensor step = tensor_of(tape.stream(), {1}, std::vector<double>{7});
          return Inputs{tape.apply(NoisyLogits{.seed = 3, .layer = 2, .first = 11, .step = step}, x[0], x[1])};
+       }});
+  for (const std::int64_t block : {1, 3}) {
+    cases.push_back({.name = block > 1 ? "DropoutOfBlocks" : "Dropout",
+                     .inputs = {{12, 7}},
+                     .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) {
+                       return Inputs{tape.apply(Dropout{dropout_source(tape.stream(), block), 0.4}, x[0])};
+                     }});
+  }
+  const auto add_rate = [](ParameterUnit& unit) { unit.add(whole_parameter("logit", {1}, 1.0, false)); };
+  cases.push_back(
+      {.name = "ConcreteDropout",
+       .inputs = {{12, 7}},
+       .add_parameters = add_rate,
+       .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) {
+         return Inputs{tape.apply(ConcreteDropout{dropout_source(tape.stream(), 1), parameter(unit, 0)}, x[0])};
+       }});
+  cases.push_back(
+      {.name = "RegulariseDropout",
+       .inputs = {{1}},
+       .add_parameters = add_rate,
+       .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) {
+         return Inputs{
+             tape.apply(RegulariseDropout{.logit = parameter(unit, 0), .norm_factor = 0.3, .entropy_factor = 2}, x[0])};
        }});
   cases.push_back(route_case("Route", {.k = 2}));
   cases.push_back(route_case("RouteOne", {.k = 1, .sequences = 3, .seq_len = 2}));

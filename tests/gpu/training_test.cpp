@@ -32,6 +32,18 @@ const Variant variants[] = {
        c.model.recompute = Recompute::full;
      }},
     {"HeadZLoss", [](Config& c) { c.model.z_loss = 0.01; }},
+    {"Dropout", [](Config& c) { c.model.dropout = {.rate = 0.2}; }},
+    {"DropoutOfBlocks",
+     [](Config& c) {
+       c.model.dropout = {.rate = 0.2, .kind = DropoutKind::block, .block = 3};
+       c.model.recompute = Recompute::selective;
+     }},
+    {"ConcreteDropout",
+     [](Config& c) {
+       c.moe = {};
+       c.balance = {};
+       c.model.dropout = {.rate = 0.2, .kind = DropoutKind::concrete, .weight_regularizer = 1e-3, .regularizer = 1e-2};
+     }},
     {"MeasuredLayers", [](Config& c) { c.run.layer_metrics_every = 3; }},
     {"EvenExperts",
      [](Config& c) {

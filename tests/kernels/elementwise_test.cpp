@@ -178,6 +178,21 @@ TEST(AddScaled, AddsTheProductInDouble) {
   EXPECT_FLOAT_EQ(z[0], 3.3f);
 }
 
+/// Long enough for several threads.
+TEST(AddScaled, WidensBf16) {
+  const std::size_t size = 100001;
+  const std::vector<double> times{0.5};
+  std::vector<bfloat16> x(size);
+  std::vector<float> y(size), expected(size);
+  for (std::size_t i = 0; i < size; ++i) {
+    x[i] = bfloat16(static_cast<float>(i % 251) - 100);
+    y[i] = static_cast<float>(i % 17);
+    expected[i] = y[i] + 3 * static_cast<float>(x[i]);
+  }
+  launch_on(4, AddScaled<bfloat16, float>{.x = x, .factor = 6, .y = y, .times = times});
+  EXPECT_EQ(y, expected);
+}
+
 TEST(Total, IsTheSumInDouble) {
   for (const std::int64_t size : {0, 1, 31, 5000}) {
     std::vector<float> x(static_cast<std::size_t>(size), 0.1f), y{-7};

@@ -68,6 +68,19 @@ TEST(ModelCounts, AreThoseOfTheModelThatIsBuilt) {
   }
 }
 
+TEST(ModelCounts, IncludeTheLearntRatesOfDropout) {
+  Config config = tiny_config();
+  config.moe = {};
+  config.model.dropout = {.rate = 0.1, .kind = DropoutKind::block, .block = 2};
+  expect_counted(config);
+  const std::int64_t without = count_model(config).parameters;
+  config.model.dropout.kind = DropoutKind::concrete;
+  expect_counted(config);
+  EXPECT_EQ(count_model(config).parameters, without + 1 + 2 * config.model.layers);
+  config.mtp.depth = 1;
+  expect_counted(config);
+}
+
 /// The expected numbers were computed by hand.
 TEST(ModelCounts, OfLatentAttention) {
   Config config;

@@ -15,6 +15,7 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "kernels/activation.h"
+#include "kernels/dropout.h"
 #include "kernels/grouped_gemm.h"
 #include "kernels/head_columns.h"
 #include "kernels/noise.h"
@@ -134,6 +135,7 @@ class MirroredFields {
     if (m.size() > 0) mirror_.note(m.data, bytes<T>((m.rows - 1) * m.stride + m.cols), !std::is_const_v<T>);
   }
   void note(const TokenNoise& noise) const { note(noise.step); }
+  void note(const DropoutMask& mask) const { note(mask.step); }
   void note(const Segments& segments) const { note(segments.begin), note(segments.rows); }
   template <class T>
   void note(const PickedRows<T>& picked) const {
@@ -175,6 +177,7 @@ class MirroredFields {
     point(columns.of);
   }
   void point(TokenNoise& noise) const { point(noise.step); }
+  void point(DropoutMask& mask) const { point(mask.step); }
   void point(Segments& segments) const { point(segments.begin), point(segments.rows); }
   template <class T>
   void point(PickedRows<T>& picked) const {

@@ -102,12 +102,18 @@ void run(const CpuStream& stream, const Clear<T>& clear) {
 }
 
 template <class From, class To>
-void run(const CpuStream&, const AddScaled<From, To>& add) {
-  require_length("AddScaled", "x", add.x, std::ssize(add.y));
+void run(const CpuStream& stream, const AddScaled<From, To>& add) {
+  const auto count = static_cast<std::int64_t>(add.y.size());
+  require_length("AddScaled", "x", add.x, count);
   const double factor = add.factor * (add.times.empty() ? 1 : add.times[0]);
-  for (std::size_t i = 0; i < add.y.size(); ++i) {
-    add.y[i] = static_cast<To>(static_cast<double>(add.y[i]) + factor * static_cast<double>(add.x[i]));
-  }
+  parallel_for(stream, count, elements_per_thread, [&](std::int64_t first, std::int64_t last) {
+    const From* x = add.x.data();
+    To* y = add.y.data();
+#pragma omp simd
+    for (std::int64_t i = first; i < last; ++i) {
+      y[i] = static_cast<To>(static_cast<double>(y[i]) + factor * convert<From, double>(x[i]));
+    }
+  });
 }
 
 void run(const CpuStream& stream, const SplitFloat& split) {

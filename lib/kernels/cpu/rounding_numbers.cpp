@@ -4,55 +4,31 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
-#include <utility>
 
+#include "kernels/cpu/philox_lanes.h"
 #include "kernels/flat_blocks.h"
 
 namespace lyceum {
 
 namespace {
 
-/// Number of Philox blocks that are computed together, one per lane of a vector.
-constexpr std::int64_t lanes = 16;
-
-/// The four words of a Philox block. GCC vectorises loops over such values, but not over the array of philox4x32().
-struct Words {
-  std::uint32_t a, b, c, d;
-};
-
-/// One round of philox4x32().
-[[gnu::always_inline]] inline Words next_round(Words x, std::uint32_t key0, std::uint32_t key1) {
-  const std::uint64_t a = std::uint64_t{0xD2511F53u} * x.a, c = std::uint64_t{0xCD9E8D57u} * x.c;
-  return {static_cast<std::uint32_t>(c >> 32) ^ x.b ^ key0, static_cast<std::uint32_t>(c),
-          static_cast<std::uint32_t>(a >> 32) ^ x.d ^ key1, static_cast<std::uint32_t>(a)};
-}
-
-/// Returns philox4x32() of a counter, with its rounds unrolled.
-template <std::uint32_t... rounds>
-[[gnu::always_inline]] inline Words philox(Words x, std::uint32_t key0, std::uint32_t key1,
-                                           std::integer_sequence<std::uint32_t, rounds...>) {
-  ((x = next_round(x, key0 + rounds * 0x9E3779B9u, key1 + rounds * 0xBB67AE85u)), ...);
-  return x;
-}
-
 /// Writes the numbers of elements [first, first + count) of a logical tensor, at most flat_block.
 void fill_elements(std::uint64_t key, std::uint64_t update, std::uint64_t first, std::int64_t count,
                    std::uint16_t* numbers) {
   constexpr auto per_block = static_cast<std::int64_t>(elements_per_random_block);
-  constexpr std::int64_t most_blocks = (flat_block / per_block + 1 + lanes - 1) / lanes * lanes;
+  constexpr std::int64_t most_blocks = (flat_block / per_block + 1 + philox_lanes - 1) / philox_lanes * philox_lanes;
   alignas(64) std::array<std::uint32_t, 4 * most_blocks> words;
   const std::uint64_t first_block = first / elements_per_random_block;
   const auto skipped = static_cast<std::int64_t>(first % elements_per_random_block);
   const auto key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
   const auto update0 = static_cast<std::uint32_t>(update), update1 = static_cast<std::uint32_t>(update >> 32);
   std::uint32_t* const to = words.data();
-  for (std::int64_t b = 0; b * per_block < skipped + count; b += lanes) {  // whole vectors, also at the end
+  for (std::int64_t b = 0; b * per_block < skipped + count; b += philox_lanes) {  // whole vectors, also at the end
 #pragma omp simd
-    for (std::int64_t l = 0; l < lanes; ++l) {
+    for (std::int64_t l = 0; l < philox_lanes; ++l) {
       const std::uint64_t block = first_block + static_cast<std::uint64_t>(b + l);
-      const Words made =
-          philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), update0, update1}, key0,
-                 key1, std::make_integer_sequence<std::uint32_t, 10>());
+      const PhiloxWords made = philox_in_lane(
+          {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), update0, update1}, key0, key1);
       std::uint32_t* const place = to + 4 * (b + l);
       place[0] = made.a;
       place[1] = made.b;

@@ -129,7 +129,7 @@ struct AddScaledElements {
   __device__ void at(std::int64_t i) const {
     const double scale = times ? factor * *times : factor;
     for (int e = 0; e < width; ++e) {
-      y[i + e] = static_cast<To>(static_cast<double>(y[i + e]) + scale * static_cast<double>(x[i + e]));
+      y[i + e] = static_cast<To>(static_cast<double>(y[i + e]) + scale * static_cast<double>(widen(x[i + e])));
     }
   }
 };

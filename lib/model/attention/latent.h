@@ -28,6 +28,7 @@ class LatentAttentionLayer : public Sublayer {
   LatentAttentionLayer(const ModelConfig& config, std::int64_t layer, const std::string& prefix, const Mesh& mesh,
                        const SublayerUnits& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
+  Parameter* output_matrix() const override { return out_; }
   void set_stage(const ModelConfig& config) override;
 
  private:

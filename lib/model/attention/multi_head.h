@@ -35,6 +35,7 @@ class AttentionLayer : public Sublayer {
   AttentionLayer(const ModelConfig& config, std::int64_t layer, const std::string& prefix, const Mesh& mesh,
                  const SublayerUnits& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
+  Parameter* output_matrix() const override { return out_; }
 
  private:
   std::int64_t layer_;

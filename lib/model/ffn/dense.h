@@ -45,6 +45,7 @@ class FeedForward : public Sublayer {
   /// The parameters of `matrices` must outlive this.
   FeedForward(const ActivationFunction& activation, const ExpertBank::Expert& matrices);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
+  Parameter* output_matrix() const override { return expert_->front().down; }
 
  private:
   ActivationFunction activation_;

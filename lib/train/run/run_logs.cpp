@@ -84,7 +84,7 @@ void RunLogs::log_start(const RunState& state, const std::string& config_text) {
 void RunLogs::step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds) {
   if (!metrics_) return;
   double balance = 0;
-  for (const StepResult::LayerLoss& loss : result.losses) balance += is_per_sequence(loss.kind) ? loss.value : 0;
+  for (const StepResult::LayerLoss& loss : result.losses) balance += is_of_routers(loss.kind) ? loss.value : 0;
   *record_ = Json{{"step", state.step},
                   {"time", unix_seconds()},
                   {"loss", result.loss},

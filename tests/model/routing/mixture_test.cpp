@@ -150,6 +150,10 @@ TEST(LossKinds, AreThoseWithAWeight) {
   EXPECT_EQ(loss_kinds(config), Kinds{}) << "nothing routes";
   config.model.z_loss = 0.01;
   EXPECT_EQ(loss_kinds(config), Kinds{LossKind::head_z});
+  config.model.dropout.kind = DropoutKind::concrete;
+  EXPECT_EQ(loss_kinds(config), Kinds{LossKind::head_z}) << "the rate is 0";
+  config.model.dropout.rate = 0.1;
+  EXPECT_EQ(loss_kinds(config), (Kinds{LossKind::dropout, LossKind::head_z}));
 }
 
 TEST(LossTable, HasARowOfLayersForEachKind) {

@@ -56,6 +56,29 @@ const std::vector<Variant>& variants() {
          c.moe = {};
          c.balance = {};
        }},
+      {"dropout", [](Config& c) { c.model.dropout = {.rate = 0.2}; }},
+      {"dropout of blocks",
+       [](Config& c) {
+         c.moe = {};
+         c.balance = {};
+         c.model.tie_embeddings = true;
+         c.model.dropout = {.rate = 0.3, .kind = DropoutKind::block, .block = 3};
+       }},
+      {"concrete dropout",
+       [](Config& c) {
+         c.moe = {};
+         c.balance = {};
+         c.model.dropout = {
+             .rate = 0.2, .kind = DropoutKind::concrete, .weight_regularizer = 1e-3, .regularizer = 1e-2};
+       }},
+      {"concrete dropout, mtp",
+       [](Config& c) {
+         c.moe = {};
+         c.balance = {};
+         c.mtp = {.depth = 1, .weight = 0.5};
+         c.model.dropout = {
+             .rate = 0.2, .kind = DropoutKind::concrete, .weight_regularizer = 1e-3, .regularizer = 1e-2};
+       }},
       {"gelu",
        [](Config& c) {
          c.model.ffn = Activation::gelu;
@@ -758,6 +781,33 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 4, .tensor = 4, .sequence = true, .micro = 1, .variant = "limited"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .variant = "growing and limited"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "limited"},
+      // dropout, whose masks depend on no axis
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "dropout"},
+      {.ranks = 2, .pipeline = 2, .schedule = gpipe, .recompute = true, .variant = "dropout"},
+      {.ranks = 2, .tensor = 2, .variant = "dropout"},
+      {.ranks = 2, .tensor = 2, .sequence = true, .variant = "dropout of blocks"},
+      {.ranks = 2, .zero = 2, .micro = 4, .variant = "dropout of blocks"},
+      {.ranks = 4, .tensor = 4, .sequence = true, .micro = 1, .variant = "dropout"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .recompute = true, .variant = "dropout of blocks"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .sequence = true, .variant = "dropout"},
+      {.ranks = 8,
+       .pipeline = 2,
+       .tensor = 2,
+       .zero = 1,
+       .schedule = zero_bubble,
+       .sequence = true,
+       .micro = 1,
+       .variant = "dropout of blocks"},
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 4, .variant = "concrete dropout"},
+      {.ranks = 2, .tensor = 2, .variant = "concrete dropout"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "concrete dropout"},
+      {.ranks = 4, .tensor = 2, .zero = 2, .sequence = true, .micro = 1, .variant = "concrete dropout"},
+      {.ranks = 2, .zero = 3, .recompute = true, .variant = "concrete dropout, mtp"},
+      {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .variant = "concrete dropout"},
+      {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = zero_bubble, .variant = "concrete dropout"},
+      {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = zero_bubble, .variant = "concrete dropout, mtp"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 3, .micro = 1, .variant = "concrete dropout"},
+      {.ranks = 8, .tensor = 4, .zero = 1, .sequence = true, .recompute = true, .variant = "concrete dropout"},
       // modules of multi-token prediction
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 4, .variant = "mtp"},
       {.ranks = 2, .pipeline = 2, .variant = "mtp"},

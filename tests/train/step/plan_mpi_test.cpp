@@ -433,6 +433,27 @@ TEST(Plan, SaysWhatLossesOverTheStepTake) {
   }
 }
 
+/// Covers the sums of squares that learnt rates are regularised by, and the results that their gradients read.
+TEST(Plan, SaysWhatDropoutTakes) {
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{}, ParallelConfig{.zero = 3}, ParallelConfig{.tensor = 2, .zero = 1},
+        ParallelConfig{.pipeline = 2, .tensor = 2, .zero = 2, .sequence = true},
+        ParallelConfig{.pipeline = 2, .zero = 3, .schedule = ScheduleKind::zero_bubble}}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      Config config = planned_config();
+      config.parallel = parallel;
+      config.batch.micro = 1;
+      config.model.recompute = recompute;
+      config.model.dropout = {.rate = 0.1};
+      expect_as_planned(config);
+      config.moe = {};
+      config.balance = {};
+      config.model.dropout.kind = DropoutKind::concrete;
+      expect_as_planned(config);
+    }
+  }
+}
+
 /// Covers what is sent and received while a stage computes. Its blocks keep little else. With gpipe a stage may run any
 /// number of micro-batches ahead of the next one, so a plan cannot know what is in flight.
 TEST(Plan, SaysWhatMessagesBetweenStagesTake) {
