@@ -344,7 +344,8 @@ Config unusual() {
       6.25,
       true,
       128,
-      3e-4};
+      3e-4,
+      {0.3, DropoutKind::concrete, 9, 2e-6, 3e-5}};
   c.moe = {5,
            {5, 9, 4},
            4,
@@ -514,8 +515,8 @@ TEST(ConfigKeys, cover_every_member) {
       field_count<MoeConfig>() + field_count<AttentionExpertsConfig>() + field_count<SubDimensionsConfig>() +
       field_count<MtpConfig>() + field_count<BalanceConfig>() + field_count<OptimConfig>() +
       field_count<ParallelConfig>() + field_count<EvalConfig>() + field_count<CheckpointConfig>() +
-      field_count<RoutingConfig>() + field_count<PositionsConfig>() + field_count<LatentAttentionConfig>() -
-      2;  // the last two are in ModelConfig
+      field_count<RoutingConfig>() + field_count<PositionsConfig>() + field_count<LatentAttentionConfig>() +
+      field_count<DropoutConfig>() - 3;  // the last three are in ModelConfig
   const auto is_key = [](const std::string& line) { return !line.empty() && line.front() != '['; };
   EXPECT_EQ(lines_with(to_ini({}), is_key), members);
   Config config;
