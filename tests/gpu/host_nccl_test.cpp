@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "host_stream.h"
 #include "parallel/comm/cuda/nccl_carrier.h"
 #include "parallel/comm/mesh.h"
 #include "parallel/comm/pending_state.h"
@@ -37,11 +38,17 @@ class HostNccl : public testing::Test {
     return std::make_shared<Communicator>(handle, Communicator::Identity{name, 78}, shared);
   }
   std::shared_ptr<NcclLane> world_lane(const std::shared_ptr<Communicator>& group) const {
+    return world_lane(group, *transport);
+  }
+  std::shared_ptr<NcclLane> world_lane(const std::shared_ptr<Communicator>& group, NcclTransport& by) const {
     std::vector<int> ranks(static_cast<std::size_t>(group->size()));
     std::iota(ranks.begin(), ranks.end(), 0);
-    auto lane = transport->lane(group, std::move(ranks), connect_tag);
+    auto lane = by.lane(group, std::move(ranks), connect_tag);
     wait_until([&] { return lane->try_connect(); }, *group, connecting);
     return lane;
+  }
+  static Operation operation(const char* name, int peer = -1) {
+    return {.name = name, .bytes = 32, .size = 32, .where = std::source_location::current(), .peer = peer};
   }
 
   const ProcessGroup world = test_world();
@@ -123,6 +130,70 @@ TEST_F(HostNccl, ASplitIsRejectedWhileOperationsArePending) {
   const auto lane = transport->lane(parent, child, 0);
   wait_until([&] { return lane->try_connect(); }, *group, connecting);
   EXPECT_EQ(values_of<float>(values), std::vector<float>(8, static_cast<float>(size)));
+}
+
+/// Two lanes of the same ranks. The stream of the first lane executes nothing until open() is called.
+class OrderOfLanes {
+ public:
+  OrderOfLanes(std::shared_ptr<NcclTransport> transport, const std::shared_ptr<Communicator>& one,
+               const std::shared_ptr<NcclLane>& lane_of_one, const std::shared_ptr<Communicator>& two,
+               const std::shared_ptr<NcclLane>& lane_of_two)
+      : first(transport, one, lane_of_one), second(transport, two, lane_of_two) {
+    host_cuda::enqueue(lane_of_one->stream(), [open = open_] { return *open; });
+  }
+  void open() { *open_ = true; }
+
+  NcclCarrier first, second;
+
+ private:
+  std::shared_ptr<bool> open_ = std::make_shared<bool>(false);
+};
+
+TEST_F(HostNccl, OnlySerialOperationsWaitForThoseOfOtherLanes) {
+  for (const NcclOrder order : {NcclOrder::concurrent, NcclOrder::serial}) {
+    const auto ordered = std::make_shared<NcclTransport>(stream, shared, NcclOptions{.order = order});
+    const auto one = communicator("one"), two = communicator("two");
+    OrderOfLanes lanes(ordered, one, world_lane(one, *ordered), two, world_lane(two, *ordered));
+    const Tensor x = tensor_of(std::vector<float>(8, 1.0F)), y = tensor_of(std::vector<float>(8, 2.0F));
+    Pending before(lanes.first.all_reduce(operation("all_reduce"), x, Reduction::sum));
+    Pending after(lanes.second.all_reduce(operation("all_reduce"), y, Reduction::sum));
+    if (order == NcclOrder::concurrent) {
+      while (!after.test()) {
+      }
+    } else {
+      for (int poll = 0; poll < 1000; ++poll) ASSERT_FALSE(after.test());
+    }
+    EXPECT_FALSE(before.test());
+    lanes.open();
+    after.wait();
+    before.wait();
+    EXPECT_EQ(values_of<float>(x), std::vector<float>(8, static_cast<float>(size)));
+    EXPECT_EQ(values_of<float>(y), std::vector<float>(8, static_cast<float>(2 * size)));
+  }
+}
+
+TEST_F(HostNccl, MessagesDoNotWaitForSerialOperations) {
+  if (size < 2) GTEST_SKIP() << "needs two ranks";
+  const auto ordered = std::make_shared<NcclTransport>(stream, shared, NcclOptions{.order = NcclOrder::serial});
+  const auto one = communicator("one"), two = communicator("two");
+  OrderOfLanes lanes(ordered, one, world_lane(one, *ordered), two, world_lane(two, *ordered));
+  const Tensor x = tensor_of(std::vector<float>(8, 1.0F)), y = tensor_of(std::vector<float>(8, 2.0F)),
+               in = tensor_of(std::vector<float>(8)), out = tensor_of(std::vector<float>(8, static_cast<float>(rank)));
+  const int next = (rank + 1) % size, last = (rank + size - 1) % size;
+  Pending receive(lanes.second.receive(operation("receive", last), in));
+  Pending before(lanes.first.all_reduce(operation("all_reduce"), x, Reduction::sum));
+  Pending after(lanes.second.all_reduce(operation("all_reduce"), y, Reduction::sum));
+  Pending send(lanes.second.send(operation("send", next), out));
+  while (!receive.test() || !send.test()) {
+  }
+  EXPECT_FALSE(after.test());
+  lanes.open();
+  before.wait();
+  after.wait();
+  receive.wait();
+  send.wait();
+  EXPECT_EQ(values_of<float>(in), std::vector<float>(8, static_cast<float>(last)));
+  EXPECT_EQ(values_of<float>(y), std::vector<float>(8, static_cast<float>(2 * size)));
 }
 
 TEST_F(HostNccl, NothingIsShared) {

@@ -106,10 +106,16 @@ if ((gpus >= 2)); then
   expect 0 ranks 2 "${gpu[@]}" --parallel.transport=nccl "${by_turns[@]}" --parallel.overlap=batches \
     "--run.dir=$work/nccl-overlapped"
   same_weights "$work/nccl-overlapped/$last" "$work/nccl-alone/$last"
+  # One operation of NCCL after another gives the same bits.
+  expect 0 ranks 2 "${gpu[@]}" --parallel.transport=nccl --parallel.nccl_order=serial "${by_turns[@]}" \
+    --parallel.overlap=batches "--run.dir=$work/nccl-serial"
+  same_weights "$work/nccl-serial/$last" "$work/nccl-alone/$last"
 fi
 if ((gpus >= 4)); then
   expect 0 ranks 4 "${gpu[@]}" --parallel.transport=nccl "${axes[@]}" "--run.dir=$work/nccl-axes"
   losses nccl-axes 1
+  expect 0 ranks 4 "${gpu[@]}" --parallel.transport=nccl --parallel.nccl_order=serial "${axes[@]}" "--run.dir=$work/serial-axes"
+  same_weights "$work/serial-axes/$last" "$work/nccl-axes/$last"
 fi
 
 expect 0 "$lyceum" eval "--checkpoint=$work/gpu/checkpoints" --run.device=cuda

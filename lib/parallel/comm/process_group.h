@@ -97,8 +97,8 @@ class ProcessGroup {
   /// Collective. Returns a group of the same ranks whose tensors are in the memory of `stream`, with its own traffic
   /// counters. Groups split from it use the same stream and transport. A host stream requires Transport::mpi, a GPU
   /// stream Transport::staged or Transport::nccl; throws a usage Error otherwise. A RehearsalStream accepts any
-  /// transport.
-  [[nodiscard]] ProcessGroup on(Stream stream, Transport transport,
+  /// transport. `nccl` applies to Transport::nccl and must be the same on all ranks.
+  [[nodiscard]] ProcessGroup on(Stream stream, Transport transport, const NcclOptions& nccl = {},
                                 Where where = std::source_location::current()) const;
   ProcessGroup(ProcessGroup&&) noexcept;
   ProcessGroup& operator=(ProcessGroup&&) noexcept;

@@ -173,7 +173,8 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
       gpu ? gpu_stream(gpu->device) : CpuStream(threads, Allocator::create_within(MemoryRoom(session.local_size())));
   memory_of(stream).set_note(planned_note(planned, beside, session.local_size()));
   host_world.set_checksums(config.parallel.checksums);
-  ProcessGroup world = host_world.on(stream, gpu ? gpu->transport : Transport::mpi);
+  ProcessGroup world =
+      host_world.on(stream, gpu ? gpu->transport : Transport::mpi, {.order = config.parallel.nccl_order});
   return std::make_unique<RunSetup>(RunSetup{.stream = stream,
                                              .mesh = Mesh::create(std::move(world), mesh_shape(config.parallel)),
                                              .resources = std::move(resources),

@@ -10,9 +10,10 @@ namespace {
 
 using Calls = std::function<void(const NcclLane&)>;
 
-/// An operation that is passed to NCCL as soon as its lane is free. It begins after all work that the compute stream
-/// had when the object was made. Once it is passed to NCCL, no step is left for the host. wait() makes the compute
-/// stream wait for the operation; test() only checks if the device has completed it.
+/// An operation that is passed to NCCL as soon as its lane is free and, with NcclOrder::serial, it is first in the
+/// chain; messages between two ranks are not in the chain. It begins after all work that the compute stream had when
+/// the object was made, and after the operation before it in the chain. Once it is passed to NCCL, no step is left for
+/// the host. wait() makes the compute stream wait for the operation; test() only checks if the device has completed it.
 class NcclOperation final : public Pending::State {
  public:
   /// `calls` makes the NCCL calls in the lane's stream, and owns what must live until the operation was waited for.
@@ -21,25 +22,32 @@ class NcclOperation final : public Pending::State {
       : State(std::move(group), operation),
         transport_(std::move(transport)),
         lane_(std::move(lane)),
+        chain_(operation.peer < 0 ? transport_->chain() : nullptr),
         calls_(std::move(calls)),
         done_(std::make_shared<CudaEvent>()) {
     ready_.record(transport_->compute());
     lane_->line_up(this);
+    if (chain_) chain_->line_up(this);
     then([transport = transport_, done = done_] { done->hold(transport->compute()); });
   }
-  ~NcclOperation() override { lane_->leave(this); }
+  ~NcclOperation() override {
+    lane_->leave(this);
+    if (chain_) chain_->leave(this);
+  }
 
  private:
   bool step() override {
     transport_->require_intact(communicator(), operation());
-    if (!lane_->try_connect() || !lane_->first(this)) return false;
+    if (!lane_->try_connect() || !lane_->first(this) || (chain_ && !chain_->first(this))) return false;
     if (!given_) {
       ready_.hold(lane_->stream());
+      if (chain_) chain_->hold(lane_->stream());
       calls_(*lane_);
       given_ = true;
     }
     if (!lane_->enqueued()) return false;
     done_->record(lane_->stream());
+    if (chain_) chain_->append(this, done_);
     lane_->fly({done_, noted(), operation()});
     lane_->leave(this);
     return true;
@@ -49,6 +57,7 @@ class NcclOperation final : public Pending::State {
 
   std::shared_ptr<NcclTransport> transport_;
   std::shared_ptr<NcclLane> lane_;
+  NcclChain* chain_;  // of transport_; null: not in a chain
   Calls calls_;
   CudaEvent ready_;
   std::shared_ptr<CudaEvent> done_;

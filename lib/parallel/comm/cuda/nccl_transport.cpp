@@ -7,8 +7,11 @@
 
 namespace lyceum {
 
-NcclTransport::NcclTransport(const CudaStream& stream, std::shared_ptr<SharedState> shared)
-    : TensorTransport(stream), stream_(stream), shared_(std::move(shared)) {
+NcclTransport::NcclTransport(const CudaStream& stream, std::shared_ptr<SharedState> shared, const NcclOptions& options)
+    : TensorTransport(stream),
+      stream_(stream),
+      shared_(std::move(shared)),
+      chain_(options.order == NcclOrder::serial ? std::make_unique<NcclChain>() : nullptr) {
   shared_->progress.add(*this);
   stream_.add_observer(*this);
 }
@@ -95,8 +98,9 @@ void NcclTransport::over() noexcept {
   shared_->ledger.wait_for(-1);
 }
 
-std::shared_ptr<TensorTransport> make_nccl_transport(const CudaStream& stream, std::shared_ptr<SharedState> shared) {
-  return std::make_shared<NcclTransport>(stream, std::move(shared));
+std::shared_ptr<TensorTransport> make_nccl_transport(const CudaStream& stream, std::shared_ptr<SharedState> shared,
+                                                     const NcclOptions& options) {
+  return std::make_shared<NcclTransport>(stream, std::move(shared), options);
 }
 
 }  // namespace lyceum

@@ -5,6 +5,7 @@
 
 #include "core/polling.h"
 #include "parallel/comm/carrier.h"
+#include "parallel/comm/cuda/nccl_chain.h"
 #include "parallel/comm/cuda/nccl_lane.h"
 
 namespace lyceum {
@@ -17,7 +18,7 @@ class NcclTransport final : public TensorTransport,
                             private Progress::Task,
                             private WaitObserver {
  public:
-  NcclTransport(const CudaStream& stream, std::shared_ptr<SharedState> shared);
+  NcclTransport(const CudaStream& stream, std::shared_ptr<SharedState> shared, const NcclOptions& options = {});
   ~NcclTransport();
 
   std::unique_ptr<Carrier> carrier(const std::shared_ptr<Communicator>& communicator, Where where) override;
@@ -25,6 +26,8 @@ class NcclTransport final : public TensorTransport,
   std::shared_ptr<NcclLane> lane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag);
   std::shared_ptr<NcclLane> lane(std::shared_ptr<NcclLane> parent, std::shared_ptr<Communicator> group, int colour);
   cudaStream_t compute() const { return stream_.handle(); }
+  /// Returns the order of operations with NcclOrder::serial, else null.
+  NcclChain* chain() const { return chain_.get(); }
   /// Throws if the communicators have been aborted.
   void require_intact(const Communicator& group, const Operation& operation) const;
 
@@ -38,6 +41,7 @@ class NcclTransport final : public TensorTransport,
 
   CudaStream stream_;
   std::shared_ptr<SharedState> shared_;
+  const std::unique_ptr<NcclChain> chain_;      // see chain()
   std::vector<std::weak_ptr<NcclLane>> lanes_;  // a lane that was split off is behind its parent
   bool given_up_ = false;
 };
