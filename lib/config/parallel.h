@@ -47,6 +47,7 @@ struct ParallelConfig {
   Overlap overlap = Overlap::shared;
   TransportKind transport = TransportKind::automatic;
   NcclOrder nccl_order = NcclOrder::concurrent;
+  int nccl_channels = 0;   // most channels of an NCCL communicator; 0: NCCL chooses
   bool checksums = false;  // add a checksum to every message of tensors that is sent with MPI
 };
 

@@ -196,6 +196,20 @@ TEST_F(HostNccl, MessagesDoNotWaitForSerialOperations) {
   EXPECT_EQ(values_of<float>(y), std::vector<float>(8, static_cast<float>(2 * size)));
 }
 
+TEST_F(HostNccl, EveryLaneHasTheChannelsOfItsTransport) {
+  for (const int channels : {0, 3}) {
+    const auto limited = std::make_shared<NcclTransport>(stream, shared, NcclOptions{.channels = channels});
+    const auto group = communicator("world"), child = communicator("child");
+    const auto parent = world_lane(group, *limited);
+    const auto lane = limited->lane(parent, child, 0);
+    wait_until([&] { return lane->try_connect(); }, *group, connecting);
+    const int expected = channels > 0 ? channels : INT_MIN;
+    EXPECT_EQ(host_nccl::configuration(parent->handle()).maxCTAs, expected);
+    EXPECT_EQ(host_nccl::configuration(lane->handle()).maxCTAs, expected);
+    EXPECT_EQ(host_nccl::configuration(lane->handle()).minCTAs, INT_MIN);
+  }
+}
+
 TEST_F(HostNccl, NothingIsShared) {
   const auto parent = world_lane(communicator("world"));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

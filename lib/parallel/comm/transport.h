@@ -21,6 +21,10 @@ enum class NcclOrder { concurrent, serial };
 /// Settings of Transport::nccl.
 struct NcclOptions {
   NcclOrder order = NcclOrder::concurrent;
+  /// The largest number of channels of a communicator. NCCL uses one thread block per channel, and has buffers for each
+  /// channel. Communication between pairs of ranks (send, receive, all-to-all) rounds it up to a power of two. 0: NCCL
+  /// chooses.
+  int channels = 0;
 };
 
 }  // namespace lyceum

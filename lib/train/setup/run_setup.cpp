@@ -165,7 +165,7 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
                  stage > 1 ? format_message("stage {}: ", {stage}) : "");
     if (plan.peak_resident() <= planned) continue;
     planned = plan.peak_resident();
-    beside = plan.fullest().memory.process;
+    beside = plan.fullest().memory.process + plan.fullest().memory.nccl;
   }
   const int threads = resources[static_cast<std::size_t>(host_world.rank())].threads;
   omp_set_num_threads(threads);  // of work on the host, such as drawing initial weights, also beside a GPU
@@ -173,8 +173,8 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
       gpu ? gpu_stream(gpu->device) : CpuStream(threads, Allocator::create_within(MemoryRoom(session.local_size())));
   memory_of(stream).set_note(planned_note(planned, beside, session.local_size()));
   host_world.set_checksums(config.parallel.checksums);
-  ProcessGroup world =
-      host_world.on(stream, gpu ? gpu->transport : Transport::mpi, {.order = config.parallel.nccl_order});
+  ProcessGroup world = host_world.on(stream, gpu ? gpu->transport : Transport::mpi,
+                                     {.order = config.parallel.nccl_order, .channels = config.parallel.nccl_channels});
   return std::make_unique<RunSetup>(RunSetup{.stream = stream,
                                              .mesh = Mesh::create(std::move(world), mesh_shape(config.parallel)),
                                              .resources = std::move(resources),

@@ -40,6 +40,7 @@ struct Split {
     int colour, key;
   };
   std::vector<Choice> choices;  // by rank
+  ncclConfig_t config;
   ncclComm** into;
   std::vector<int> members{};  // ranks in the job of this rank's colour, by key; empty until all have chosen
   Identity identity{};
@@ -51,6 +52,7 @@ host_nccl::Made made_here;
 }  // namespace
 
 struct ncclComm {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   std::shared_ptr<Ranks> ranks = std::make_shared<Ranks>();
   Identity identity;
   std::vector<MPI_Request> requests;  // requests of connecting
@@ -159,6 +161,7 @@ bool advance_split(ncclComm& comm) {
     if (!stays_out) {
       const auto self = std::ranges::find(split.members, world_rank()) - split.members.begin();
       auto* const child = *split.into = new ncclComm;
+      child->config = split.config;
       *child->ranks = {static_cast<int>(self), split.identity.tag, split.members};
       child->identity = split.identity;
       child->stage = ncclComm::Stage::ready;
@@ -167,6 +170,12 @@ bool advance_split(ncclComm& comm) {
     comm.split.reset();
   }
   return true;
+}
+
+/// True if the stand-in, and NCCL, accept the configuration of a new communicator.
+bool valid(const ncclConfig_t& config) {
+  const bool channels = config.maxCTAs == INT_MIN || config.maxCTAs > 0;
+  return config.blocking == 0 && config.splitShare != 1 && channels;
 }
 
 ncclResult_t submit(ncclComm_t comm, cudaStream_t stream, Call call) {
@@ -194,9 +203,10 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
-  if (config->blocking != 0 || config->splitShare == 1) return ncclInvalidArgument;  // not supported here
+  if (!valid(*config)) return ncclInvalidArgument;
   ++made_here.by_id;
   *comm = new ncclComm;
+  (*comm)->config = *config;
   std::memcpy(&(*comm)->identity, &id, sizeof(Identity));
   *(*comm)->ranks = {rank, (*comm)->identity.tag, std::vector<int>(static_cast<std::size_t>(ranks))};
   (*comm)->send_own_rank();
@@ -204,14 +214,15 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* child, ncclConfig_t* config) {
-  if (config->blocking != 0 || config->splitShare == 1) return ncclInvalidArgument;
+  if (!valid(*config)) return ncclInvalidArgument;
   const bool busy = comm->polls_left > 0 || comm->ranks->pending > 0 || comm->split;
   if (busy || comm->stage != ncclComm::Stage::ready) return ncclInvalidUsage;  // NCCL may hang here
   *child = nullptr;
   const auto& world = comm->ranks->world;
   const auto self = static_cast<std::size_t>(comm->ranks->rank);
-  comm->split = std::make_unique<Split>(Split{.choices = std::vector<Split::Choice>(world.size()), .into = child});
-  auto& [choices, into, members, identity, requests] = *comm->split;
+  comm->split = std::make_unique<Split>(
+      Split{.choices = std::vector<Split::Choice>(world.size()), .config = *config, .into = child});
+  auto& [choices, kept, into, members, identity, requests] = *comm->split;
   choices[self] = {colour, key};
   for (std::size_t r = 0; r < world.size(); ++r) {
     if (r == self) continue;
@@ -223,6 +234,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* chi
 }
 
 host_nccl::Made host_nccl::made() { return made_here; }
+ncclConfig_t host_nccl::configuration(ncclComm_t comm) { return comm->config; }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   *state = ncclInProgress;

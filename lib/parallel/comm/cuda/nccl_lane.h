@@ -25,11 +25,11 @@ class NcclLane {
 
   /// Starts to connect `ranks`, ranks of the group that include this one. All of them must construct their lanes in the
   /// same order, relative to other lanes that use the same `tag`: the first rank sends the NCCL unique id to the others
-  /// in MPI messages with this tag.
-  NcclLane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag);
+  /// in MPI messages with this tag. `channels`: see NcclOptions.
+  NcclLane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag, int channels = 0);
   /// Starts to split `parent`, which must be idle() on all its ranks. Collective over the ranks of `parent`. The new
-  /// lane has the ranks of `group`, which must pass the same colour. `parent` must not be used until the new lane is
-  /// connected.
+  /// lane has the ranks of `group`, which must pass the same colour, and as many channels as `parent`. `parent` must
+  /// not be used until the new lane is connected.
   NcclLane(std::shared_ptr<NcclLane> parent, std::shared_ptr<Communicator> group, int colour);
   /// Finalises the communicator together with the other ranks. Aborts it if they do not finalise theirs in time, if it
   /// is not connected, or if the group is broken.
@@ -91,6 +91,7 @@ class NcclLane {
 
   std::shared_ptr<Communicator> group_;
   std::vector<int> ranks_;
+  int channels_;
   Stage stage_;
   std::unique_ptr<Introduction> introduction_;
   std::unique_ptr<Birth> birth_;

@@ -11,6 +11,7 @@ NcclTransport::NcclTransport(const CudaStream& stream, std::shared_ptr<SharedSta
     : TensorTransport(stream),
       stream_(stream),
       shared_(std::move(shared)),
+      channels_(options.channels),
       chain_(options.order == NcclOrder::serial ? std::make_unique<NcclChain>() : nullptr) {
   shared_->progress.add(*this);
   stream_.add_observer(*this);
@@ -27,7 +28,7 @@ std::unique_ptr<Carrier> NcclTransport::carrier(const std::shared_ptr<Communicat
 
 std::shared_ptr<NcclLane> NcclTransport::lane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag) {
   check(cudaSetDevice(stream_.device()), "cudaSetDevice");
-  return known(std::make_shared<NcclLane>(std::move(group), std::move(ranks), tag));
+  return known(std::make_shared<NcclLane>(std::move(group), std::move(ranks), tag, channels_));
 }
 
 std::shared_ptr<NcclLane> NcclTransport::lane(std::shared_ptr<NcclLane> parent, std::shared_ptr<Communicator> group,

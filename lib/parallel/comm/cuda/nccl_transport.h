@@ -41,6 +41,7 @@ class NcclTransport final : public TensorTransport,
 
   CudaStream stream_;
   std::shared_ptr<SharedState> shared_;
+  const int channels_;                          // see NcclOptions
   const std::unique_ptr<NcclChain> chain_;      // see chain()
   std::vector<std::weak_ptr<NcclLane>> lanes_;  // a lane that was split off is behind its parent
   bool given_up_ = false;
