@@ -244,40 +244,62 @@ Carrier::Started NcclCarrier::receive(const Operation& operation, const Tensor& 
   });
 }
 
-Carrier::Started NcclCarrier::all_to_all(const Operation& operation, const ProcessGroup::AllToAll& exchange) {
-  const auto rows = [](std::span<const std::int64_t> counts) {
-    return std::vector<std::int64_t>(counts.begin(), counts.end());
-  };
-  const auto calls = [sent = static_cast<const std::byte*>(exchange.sent),
-                      received = static_cast<std::byte*>(exchange.received), send_rows = rows(exchange.send_rows),
-                      receive_rows = rows(exchange.receive_rows),
-                      row_bytes = exchange.row_bytes](const NcclLane& lane) {
-    const std::vector<std::int64_t> send_at = row_offsets(send_rows, row_bytes),
-                                    receive_at = row_offsets(receive_rows, row_bytes);
+namespace {
+
+/// The rows of one tensor in an all-to-all, with copies of the counts.
+struct ExchangedRows {
+  explicit ExchangedRows(const ProcessGroup::AllToAll& exchange)
+      : sent(static_cast<const std::byte*>(exchange.sent)),
+        received(static_cast<std::byte*>(exchange.received)),
+        send_rows(exchange.send_rows.begin(), exchange.send_rows.end()),
+        receive_rows(exchange.receive_rows.begin(), exchange.receive_rows.end()),
+        send_at(row_offsets(send_rows, exchange.row_bytes)),
+        receive_at(row_offsets(receive_rows, exchange.row_bytes)),
+        row_bytes(exchange.row_bytes) {}
+
+  void copy_own(const NcclLane& lane) const {
     const auto self = static_cast<std::size_t>(lane.group().rank());
-    if (send_rows[self]) {
-      check(cudaMemcpyAsync(received + receive_at[self], sent + send_at[self], count_of(send_rows[self] * row_bytes),
-                            cudaMemcpyDeviceToDevice, lane.stream()),
-            "copy of a rank's own rows");
+    if (send_rows[self] == 0) return;
+    check(cudaMemcpyAsync(received + receive_at[self], sent + send_at[self], count_of(send_rows[self] * row_bytes),
+                          cudaMemcpyDeviceToDevice, lane.stream()),
+          "copy of a rank's own rows");
+  }
+  /// Sends the rows for another rank, and receives its rows.
+  void exchange_with(const NcclLane& lane, std::size_t rank) const {
+    const auto peer = static_cast<int>(rank);
+    if (send_rows[rank]) {
+      lane.check(ncclSend(sent + send_at[rank], count_of(send_rows[rank] * row_bytes), ncclUint8, peer, lane.handle(),
+                          lane.stream()),
+                 "ncclSend");
     }
+    if (receive_rows[rank]) {
+      lane.check(ncclRecv(received + receive_at[rank], count_of(receive_rows[rank] * row_bytes), ncclUint8, peer,
+                          lane.handle(), lane.stream()),
+                 "ncclRecv");
+    }
+  }
+
+  const std::byte* sent;
+  std::byte* received;
+  std::vector<std::int64_t> send_rows, receive_rows, send_at, receive_at;
+  std::int64_t row_bytes;
+};
+
+}  // namespace
+
+Carrier::Started NcclCarrier::all_to_all(const Operation& operation,
+                                         std::span<const ProcessGroup::AllToAll> exchanges) {
+  std::vector<ExchangedRows> tensors(exchanges.begin(), exchanges.end());
+  return start(lane_, operation, [tensors = std::move(tensors)](const NcclLane& lane) {
+    for (const ExchangedRows& rows : tensors) rows.copy_own(lane);
+    const auto self = static_cast<std::size_t>(lane.group().rank()),
+               ranks = static_cast<std::size_t>(lane.group().size());
     grouped(lane, [&] {
-      for (std::size_t rank = 0; rank < send_rows.size(); ++rank) {
-        if (rank == self) continue;
-        const auto peer = static_cast<int>(rank);
-        if (send_rows[rank]) {
-          lane.check(ncclSend(sent + send_at[rank], count_of(send_rows[rank] * row_bytes), ncclUint8, peer,
-                              lane.handle(), lane.stream()),
-                     "ncclSend");
-        }
-        if (receive_rows[rank]) {
-          lane.check(ncclRecv(received + receive_at[rank], count_of(receive_rows[rank] * row_bytes), ncclUint8, peer,
-                              lane.handle(), lane.stream()),
-                     "ncclRecv");
-        }
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        for (std::size_t i = 0; i < tensors.size() && rank != self; ++i) tensors[i].exchange_with(lane, rank);
       }
     });
-  };
-  return start(lane_, operation, calls);
+  });
 }
 
 }  // namespace lyceum
