@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 
+#include "core/allocator.h"
 #include "host_stream.h"
 #include "parallel/comm/cuda/nccl_carrier.h"
 #include "parallel/comm/mesh.h"
@@ -194,6 +196,66 @@ TEST_F(HostNccl, MessagesDoNotWaitForSerialOperations) {
   send.wait();
   EXPECT_EQ(values_of<float>(in), std::vector<float>(8, static_cast<float>(last)));
   EXPECT_EQ(values_of<float>(y), std::vector<float>(8, static_cast<float>(2 * size)));
+}
+
+/// Memory of a GPU for at most two blocks of 1 MiB, one of which is in use: the next larger one makes the allocator
+/// return the other to the driver, which waits for all work of the GPU.
+class FullMemory {
+ public:
+  explicit FullMemory(const CudaStream& stream) : memory_(stream.memory()) {
+    used_ = memory_.allocate(mebibyte, MemoryKind::buffers);
+    memory_.allocate(mebibyte - mebibyte / 4, MemoryKind::buffers).reset();
+  }
+  void demand() { memory_.allocate(mebibyte, MemoryKind::buffers).reset(); }
+  static constexpr std::size_t mebibyte = std::size_t{1} << 20, limit = 2 * mebibyte + mebibyte / 8;
+
+ private:
+  Allocator& memory_;
+  std::shared_ptr<std::byte> used_;
+};
+
+TEST_F(HostNccl, MemoryReturnsToTheDriverOnceOtherRanksHaveJoined) {
+  const CudaStream full(stream.device(), FullMemory::limit);
+  const ProcessGroup group = test_world().on(full, Transport::nccl, tested_nccl());
+  const Tensor x = tensor_of(full, {8}, std::vector<float>(8, 1.0F));
+  FullMemory memory(full);
+  const Tensor word = Tensor::zeros(CpuStream(1), DType::f32, {1});
+  if (rank > 0) world.receive_async(word, 0).wait();
+  Pending pending = group.all_reduce_async(x);
+  if (rank == 0) {
+    for (int other = 1; other < size; ++other) world.send_async(word, other).wait();
+    memory.demand();
+    EXPECT_TRUE(pending.test()) << "the operation ended before memory was freed";
+  }
+  pending.wait();
+  EXPECT_EQ(values_of<float>(full, x), std::vector<float>(8, static_cast<float>(size)));
+  world.barrier();
+}
+
+TEST_F(HostNccl, ALostRankEndsTheWaitForMemory) {
+  if (size < 2) GTEST_SKIP() << "needs two ranks";
+  const CudaStream full(stream.device(), FullMemory::limit);
+  const ProcessGroup hasty = test_world().on(full, Transport::nccl, tested_nccl());
+  const Tensor x = Tensor::zeros(full, DType::f32, {8});
+  full.synchronise();
+  FullMemory memory(full);
+  world.barrier();
+  hasty.set_timeout(short_time());
+  std::string message;
+  if (rank == 0) {
+    hasty.all_reduce_async(x).wait();  // on the GPU
+    try {
+      memory.demand();
+      ADD_FAILURE() << "came back";
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    EXPECT_THAT(message, testing::HasSubstr("all_reduce of 32 B on group world (rank 0 of "));
+    EXPECT_THAT(message, testing::HasSubstr(" waited "));
+    EXPECT_THAT(message, testing::HasSubstr("run.timeout_seconds"));
+    memory.demand();  // the operations were aborted
+  }
+  world.barrier();
 }
 
 TEST_F(HostNccl, EveryLaneHasTheChannelsOfItsTransport) {

@@ -42,6 +42,7 @@ class NcclOperation final : public Pending::State {
     if (!given_) {
       ready_.hold(lane_->stream());
       if (chain_) chain_->hold(lane_->stream());
+      lane_->pass();
       calls_(*lane_);
       given_ = true;
     }

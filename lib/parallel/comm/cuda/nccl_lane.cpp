@@ -133,6 +133,7 @@ int NcclLane::rank_of(int group_rank) const {
 void NcclLane::abort() noexcept {
   stage_ = Stage::aborted;
   flights_.clear();
+  passing_ = false;
   if (const auto birth = std::exchange(birth_, nullptr)) {
     birth->parent->abort();  // also aborts the split; before that, there is no handle
     handle_ = birth->handle;

@@ -50,8 +50,15 @@ class NcclLane {
   void line_up(const void* operation) { line_.push_back(operation); }
   bool first(const void* operation) const { return line_.front() == operation; }
   void leave(const void* operation) { std::erase(line_, operation); }
-  /// Records that an operation was passed to NCCL, so that oldest_flight() can return it.
-  void fly(Flight flight) { flights_.push_back(std::move(flight)); }
+  /// Records that an operation is being passed to NCCL. fly() must follow once it is in the stream.
+  void pass() { passing_ = true; }
+  /// Records that an operation was put into the stream, so that oldest_flight() can return it.
+  void fly(Flight flight) {
+    flights_.push_back(std::move(flight));
+    passing_ = false;
+  }
+  /// True if all operations that were passed to NCCL have completed on the GPU.
+  bool settled() { return !passing_ && !oldest_flight(); }
   /// Returns the oldest operation that has not completed on the GPU; null if there is none. Records completed ones in
   /// the ledger.
   const Flight* oldest_flight();
@@ -98,6 +105,7 @@ class NcclLane {
   ncclComm_t handle_ = nullptr;
   cudaStream_t stream_ = nullptr;
   std::deque<const void*> line_;
+  bool passing_ = false;  // an operation has been passed to NCCL, but is not in the stream yet
   std::deque<Flight> flights_;
 };
 

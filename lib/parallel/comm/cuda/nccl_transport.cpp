@@ -1,5 +1,7 @@
 #include "parallel/comm/cuda/nccl_transport.h"
 
+#include <algorithm>
+
 #include "parallel/comm/cuda/make_transport.h"
 #include "parallel/comm/cuda/nccl_carrier.h"
 #include "parallel/comm/pending_state.h"
@@ -97,6 +99,10 @@ void NcclTransport::waiting(double waited) {
 void NcclTransport::over() noexcept {
   advance();
   shared_->ledger.wait_for(-1);
+}
+
+bool NcclTransport::settled() {
+  return std::ranges::all_of(lanes(), [](const std::shared_ptr<NcclLane>& lane) { return lane->settled(); });
 }
 
 std::shared_ptr<TensorTransport> make_nccl_transport(const CudaStream& stream, std::shared_ptr<SharedState> shared,

@@ -36,6 +36,7 @@ class NcclTransport final : public TensorTransport,
   void give_up() noexcept override;
   void waiting(double waited) override;
   void over() noexcept override;
+  bool settled() override;
   std::vector<std::shared_ptr<NcclLane>> lanes() const;
   std::shared_ptr<NcclLane> known(std::shared_ptr<NcclLane> lane);
 
