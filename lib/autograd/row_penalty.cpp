@@ -32,16 +32,23 @@ Tensor RowPenalty::forward(const Stream& stream, Saved&) const {
   return sum.view(0, {1});
 }
 
-void RowPenalty::weight_grad(const Stream& stream, Saved&, const Tensor& dy) const {
-  if (!graded) return;
+std::array<Tensor, 0> RowPenalty::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  if (!graded || !weight->trained()) return {};
   const Tensor rows = cast(stream, rows_of(weight->value), dy.dtype());
   const Tensor slope = Tensor::empty(stream, dy.dtype(), {1, 1});
   scale(stream, dy, 2 * factor, slope);
+  saved.gradient = Tensor::empty(stream, dy.dtype(), rows.shape());
   dispatch_accumulator(dy.dtype(), [&]<class A>() {
-    launch(stream, Gemm<A, A>{.a = slope.matrix<A>(),
-                              .b = rows.matrix<A>(),
-                              .c = rows_of(weight->gradient).matrix<A>(),
-                              .accumulate = true});
+    launch(stream, Gemm<A, A>{.a = slope.matrix<A>(), .b = rows.matrix<A>(), .c = saved.gradient.matrix<A>()});
+  });
+  return {};
+}
+
+void RowPenalty::weight_grad(const Stream& stream, Saved& saved, const Tensor&) const {
+  if (!graded) return;
+  const Tensor sum = rows_of(weight->gradient);
+  dispatch_accumulator(sum.dtype(), [&]<class A>() {
+    launch(stream, Add<A>{.a = sum.span<A>(), .b = saved.gradient.span<A>(), .y = sum.span<A>()});
   });
 }
 

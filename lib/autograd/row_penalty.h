@@ -12,9 +12,11 @@ struct RowPenalty {
   double factor;
   bool graded = true;  // false: another rank adds this gradient to the sum over ranks
 
-  struct Saved {};
+  struct Saved {
+    Tensor gradient;  // of the rows; computed by backward, since weight_grad may run after W has been released
+  };
   Tensor forward(const Stream& stream, Saved& saved) const;
-  std::array<Tensor, 0> backward(const Stream&, Saved&, const Tensor&) const { return {}; }
+  std::array<Tensor, 0> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
   std::vector<Parameter*> parameters() const { return {weight}; }
   void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
 

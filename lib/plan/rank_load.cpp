@@ -216,25 +216,46 @@ double most_by_turns(const StageLoad& load) {
   return most;
 }
 
+/// Returns the bytes of the messages between stages that a rank holds while it runs action `i` of its program, besides
+/// the input and the result of that action: what the next action needs, which is received meanwhile, and the result of
+/// the previous action, which is being sent (PipelineExecutor). A pass that delays weight gradients keeps its result
+/// itself. With gpipe, forward passes may run ahead of the next stage and leave more results to be sent.
+double message_bytes(const PlanInput& input, const MeshRank& mesh_rank, std::size_t i) {
+  const PipelineShape& shape = input.schedule.shape;
+  const Program& program = input.schedule.programs[static_cast<std::size_t>(mesh_rank.index.pipeline)];
+  const auto moves = [&](const std::optional<Handover>& handover) {
+    return handover && crosses_ranks(*handover, shape);
+  };
+  double bytes = 0;
+  if (i + 1 < program.size() && moves(needed_by(program[i + 1], shape)))
+    bytes += boundary_bytes(input.config, mesh_rank);
+  const bool kept = i > 0 && program[i - 1].kind == Action::Kind::backward_input;
+  if (i > 0 && !kept && moves(made_by(program[i - 1], shape))) bytes += boundary_bytes(input.config, mesh_rank);
+  return bytes;
+}
+
 /// Returns the maximum activations of a rank's program at any time.
 double peak_of_passes(const PlanInput& input, const MeshRank& mesh_rank, const RankLoad& rank) {
   const bool by_turns = overlaps_batches(input.config.parallel) && input.schedule.shape.microbatches > 1;
-  double now = 0, most = 0;
-  for (const Action& action : input.schedule.programs[static_cast<std::size_t>(mesh_rank.index.pipeline)]) {
+  double kept = 0, most = 0;
+  const Program& program = input.schedule.programs[static_cast<std::size_t>(mesh_rank.index.pipeline)];
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    const Action& action = program[i];
     const StageLoad& load = rank.loads[static_cast<std::size_t>(input.schedule.shape.chunk_of(action.stage))];
     const auto [saved, saved_for_weights] = load.saved;
     const bool delays_weights = action.kind == Action::Kind::backward_input;
+    const double messages = message_bytes(input, mesh_rank, i), before = kept + messages;
     if (action.kind == Action::Kind::forward) {
-      now += saved;
-      most = std::max(most, now + load.forward);
+      kept += saved;
+      most = std::max(most, before + saved + load.forward);
     } else if (action.gives_input_gradient()) {
-      most = std::max(most, now + (delays_weights ? load.backward_input : load.backward));
-      if (by_turns) most = std::max(most, now + most_by_turns(load));
-      now -= saved;
+      most = std::max(most, before + (delays_weights ? load.backward_input : load.backward));
+      if (by_turns) most = std::max(most, before + most_by_turns(load));
+      kept -= saved;
     }
-    if (delays_weights) now += saved_for_weights;
-    if (action.kind == Action::Kind::backward_weight) now -= saved_for_weights;
-    most = std::max(most, now);
+    if (delays_weights) kept += saved_for_weights;
+    if (action.kind == Action::Kind::backward_weight) kept -= saved_for_weights;
+    most = std::max(most, kept + messages);
   }
   return most;
 }

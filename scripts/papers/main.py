@@ -18,7 +18,8 @@ project = Path(__file__).resolve().parents[2]
 
 def arguments():
     parser = argparse.ArgumentParser(prog="scripts/papers/run.sh", description="Trains the models of a table or figure of a paper, at a small size.")
-    parser.add_argument("name", choices=[*experiments.all_of_them, "all"], metavar="NAME", help=", ".join(experiments.all_of_them) + "; or all")
+    parser.add_argument("name", choices=[*experiments.all_of_them, "all", "summary"], metavar="NAME",
+                        help=", ".join(experiments.all_of_them) + "; all of them; or summary, which only writes README.md from the pages that exist")
     parser.add_argument("--minutes", type=float, help="train for as many steps as fit into this time for each NAME (default: 2400 steps)")
     parser.add_argument("--seeds", type=int, help="number of seeds of each model (default: 3, with --quick 2)")
     parser.add_argument("--first-seed", type=int, default=1, metavar="SEED", help="seeds are SEED, SEED + 1, … (default: 1); other values add a column to the table of all claims, and leave the page unchanged")
@@ -63,6 +64,13 @@ def main() -> int:
     work = (given.work or project / ("runs/papers-quick" if given.quick else "runs/papers")).resolve()
     out = given.out or (work / "pages" if given.quick else project / "docs/papers")
 
+    summarise = lambda: pages.write_summary(out, {name: each.title for name, each in experiments.all_of_them.items()}, experiments.base(given.quick))
+    if given.name == "summary":
+        if not out.is_dir():
+            raise Failed(f"the folder {out} has no pages: check --out", 2)
+        summarise()
+        return 0
+
     program = Program(path_of(given.lyceum))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda *_: program.stop())
@@ -82,7 +90,7 @@ def main() -> int:
         print(f"{name}: {written}", flush=True)
         for claim in page.claims:
             print(f"  {claim.verdict:<10}  {claim.text}: {claim.ours} (paper: {claim.paper})", flush=True)
-        pages.write_summary(out, {name: each.title for name, each in experiments.all_of_them.items()}, lab)
+        summarise()
         program.require_wanted()
     return 0
 

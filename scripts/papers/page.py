@@ -13,7 +13,7 @@ import matplotlib
 matplotlib.use("Agg")  # files only, no display
 import matplotlib.pyplot as plt  # noqa: E402
 
-from compare import Claim, Difference  # noqa: E402
+from compare import Claim, Difference, seeds_to_see  # noqa: E402
 
 order_of_verdicts = ["opposite", "not seen", "reproduced"]  # claims that were not reproduced come first
 
@@ -126,8 +126,26 @@ def _repeated(out: Path, name: str) -> list[tuple[str, str, list[Claim]]]:
     return found
 
 
-def write_summary(out: Path, names: dict[str, str], lab) -> None:
-    """Writes README.md. names: page -> title. Missing pages are listed as not run. A page whose models are not those of its script
+def _seeds_needed(pages: dict[str, dict]) -> str:
+    """Returns the table of the seeds that claims which are not seen would need, those with the least training first."""
+    rows = []
+    for name, page in pages.items():
+        hours = page["made"]["seconds_of_training"] / page["made"]["seeds"] / 3600
+        for claim in (Claim(**fields) for fields in page["claims"]):
+            if claim.verdict != "not seen" or len(claim.seeds) < 2:
+                continue
+            deviation, effect, here = statistics.stdev(claim.seeds), claim.effect_of_paper(), statistics.fmean(claim.seeds)
+            needed = [None if each is None else seeds_to_see(each, deviation) or math.inf for each in (effect, here)]
+            shown = lambda count: "" if count is None else "over 1,000" if math.isinf(count) else str(count)
+            least = min(count for count in needed if count is not None)
+            rows.append((least * hours, [f"[{name}]({name}.md): {claim.text}", "" if effect is None else f"{effect:+.3f}", f"{here:+.3f} ± {deviation:.3f}",
+                                         shown(needed[0]), shown(needed[1]), f"{hours:.1f}"]))
+    return table(["claim", "paper, nats", "here, mean ± sd", "seeds for the paper's effect", "seeds for that measured here", "core-hours per seed"],
+                 [row for _, row in sorted(rows, key=lambda each: each[0])])
+
+
+def write_summary(out: Path, names: dict[str, str], base) -> None:
+    """Writes README.md. names: page -> title. base: the keys that all models share. Missing pages are listed as not run. A page whose models are not those of its script
     has a note, "made" / "note" in its JSON, which says how they differ."""
     pages = {name: json.loads(file.read_text()) for name in names if (file := out / f"{name}.json").exists()}
     claims = [Claim(**fields) for page in pages.values() for fields in page["claims"]]
@@ -151,13 +169,15 @@ def write_summary(out: Path, names: dict[str, str], lab) -> None:
     for name, page in pages.items():
         texts.setdefault(page["made"]["text_digest"][:8], []).append(name)
     introduction = (Path(__file__).parent / "summary.md").read_text().strip().format(
-        layers=lab.base["model.layers"], hidden=lab.base["model.hidden"], updates=statistics.mode(page["made"]["steps"] for page in pages.values()),
+        layers=base["model.layers"], hidden=base["model.hidden"], updates=statistics.mode(page["made"]["steps"] for page in pages.values()),
         visible=statistics.median(Difference.of(claim.seeds, [0.0] * len(claim.seeds)).half_width for claim in claims if claim.ours.endswith("nats")),
-        tokens=int(lab.base["batch.global"]) * int(lab.base["batch.seq_len"]),
+        tokens=int(base["batch.global"]) * int(base["batch.seq_len"]),
         hours=math.ceil(sum(page["made"]["seconds_of_training"] for page in pages.values()) / 3600))
     if len(texts) > 1:  # on machines with other packages
         introduction += " These pages were made from: " + "; ".join(f"text {digest}: {', '.join(of)}" for digest, of in texts.items()) + "."
     seeds = f"\\* The sign of the difference is not the same in every seed ({counted(changing, 'claim')}); each page gives the differences of its seeds."
     if again:
         seeds += f"\n\nWith other seeds, {changed} of {counted(again, 'verdict')} changed (bold in the last column). Their text: {', '.join(sorted(other_texts))}."
-    (out / "README.md").write_text("\n\n".join([introduction, table(["claim", "paper", "here", "verdict", "other seeds"], rows), seeds]) + "\n")
+    power = (Path(__file__).parent / "seeds_needed.md").read_text().strip()
+    (out / "README.md").write_text("\n\n".join([introduction, table(["claim", "paper", "here", "verdict", "other seeds"], rows), seeds, power,
+                                                _seeds_needed(pages)]) + "\n")

@@ -48,8 +48,16 @@ losses = [loss for by_k in results["top_k"].values() for seeds in by_k.values() 
 assert len(losses) == 2 * (2 * 8 + 1) and all(4 < loss < math.log(512) for loss in losses), losses
 summary = (pages / "README.md").read_text()
 assert summary.count("not run") == 7 and "[SMoE-Dropout" in summary, summary
+unseen = [claim for name in ("moduleformer", "smoe-dropout") for claim in json.loads((pages / f"{name}.json").read_text())["claims"] if claim["verdict"] == "not seen"]
+needed = summary.split("## What claims that are not seen would need")[1]
+assert all(claim["text"] in needed.replace("\\|", "|") for claim in unseen) and needed.count("\n| [") == len(unseen), summary
 END
 cp "$pages/smoe-dropout.json" "$work/first.json"
+cp "$pages/README.md" "$work/README.md"
+expect 0 "${reproduce[@]}" summary
+cmp "$pages/README.md" "$work/README.md" || fail "the table of all claims differs if it is made again"
+expect 2 "${reproduce[@]}" summary --out "$work/no-pages"
+says err "^run.sh: the folder $work/no-pages has no pages"
 expect 0 "${reproduce[@]}" smoe-dropout
 ! grep -q '^training' "$work/out" || fail "finished models were trained again"
 "$python" -c 'import json, sys; a, b = (json.load(open(path))["results"] for path in sys.argv[1:]); sys.exit(a != b)' \

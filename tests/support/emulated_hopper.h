@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "support/emulated_block.h"
+#include "support/emulated_machine.h"
 
 namespace lyceum::test {
 
@@ -172,6 +172,7 @@ class EmulatedHopper : public EmulatedMachine {
     wait_bulk_reads();
     self().bulk_pending = false;
   }
+  std::uint32_t count_up(std::uint32_t* counter) const { return (*counter)++; }
   void wait_turn(const std::uint32_t* turns, int turn) const {
     require(*turns == static_cast<std::uint32_t>(turn), "waits at turn {} for turn {} of a block that runs later",
             *turns, turn);

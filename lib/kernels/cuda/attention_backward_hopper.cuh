@@ -30,7 +30,7 @@ struct HopperBackwardTiling {
   static constexpr int ds_tiles = stages + 2 * stage_bytes, sub_tile_bytes = 4 * DqSums::sub_tile_elements;
   static constexpr int dq_sub_tiles = ds_tiles + 2 * ScoreTile::tile_bytes,
                        barriers = dq_sub_tiles + 4 * sub_tile_bytes;
-  static constexpr int shared_bytes = barriers + 10 * 8;
+  static constexpr int block_index = barriers + 10 * 8, shared_bytes = block_index + 8;
 
   /// Shared-memory offsets of the stage and of the ds tile of a step; both are double-buffered.
   static constexpr LYCEUM_HOST_DEVICE int stage(int step) { return stages + step % 2 * stage_bytes; }
@@ -287,12 +287,16 @@ LYCEUM_DEVICE void multiply_backward(const Machine& m, const BackwardTask<bfloat
 }
 
 /// Computes dk and dv of one tile of 128 keys of one key head, and adds their contribution to dq. One thread block per
-/// call.
+/// call; blocks take the tiles of `order` in the order in which they start.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_backward_hopper(const Machine& m, const HopperBackwardTask& task,
-                                             const BlockOrder::Block& block) {
-  if (m.thread() == 0) Tiling::initialise_barriers(m);
+                                             const BlockOrder& order) {
+  if (m.thread() == 0) {
+    Tiling::initialise_barriers(m);
+    m.write_shared(Tiling::block_index, m.count_up(task.dq.started));
+  }
   m.sync();
+  const BlockOrder::Block block = order.at(*m.template shared<std::uint32_t>(Tiling::block_index));
   const int first = block.tile * Tiling::rows, warp = m.uniform(m.thread() / 32);
   const QueryWalk walk(task.of, block, first, Tiling::rows, Tiling::queries);
   if (warp < 4) {

@@ -27,14 +27,16 @@ struct Dkv {
   }
 };
 
+/// Kernel for Hopper GPUs (sm_90a) only. See hopper_attention_kernel for the second argument of __launch_bounds__.
 template <class Tiling>
-struct HopperBackward {
-  using Task = HopperBackwardTask;
-  static constexpr int threads = Tiling::threads;
-  static __device__ __forceinline__ void run(const HopperMachine& m, const Task& task, const BlockOrder::Block& block) {
-    attention_backward_hopper<Tiling>(m, task, block);
-  }
-};
+__global__ void __launch_bounds__(Tiling::threads, 1)
+    hopper_backward_kernel(const __grid_constant__ HopperBackwardTask task, const __grid_constant__ BlockOrder order) {
+#ifdef LYCEUM_HOPPER
+  attention_backward_hopper<Tiling>(HopperMachine(launched_shared()), task, order);
+#else
+  __trap();
+#endif
+}
 
 /// The number of rows of q that one key head is multiplied with, over all its query heads.
 std::int64_t queries_of_key(const AttentionShape& shape) { return shape.heads / shape.kv_heads * shape.query_len; }
@@ -56,16 +58,16 @@ void start_hopper(const CudaStream& stream, const BackwardTask<bfloat16>& task) 
   const AttentionShape& shape = task.shape;
   const auto sub_tiles = static_cast<std::size_t>(DqSums::sub_tiles(shape, Tiling::queries));
   const auto allocate = [&](std::size_t bytes) { return stream.memory().allocate(bytes, MemoryKind::buffers); };
-  const auto sums = allocate(sub_tiles * Tiling::sub_tile_bytes), turns = allocate(sub_tiles * sizeof(std::uint32_t));
-  if (sub_tiles) {
-    check(cudaMemsetAsync(turns.get(), 0, sub_tiles * sizeof(std::uint32_t), stream.handle()), "AttentionBackward");
-  }
-  const DqSums dq{reinterpret_cast<float*>(sums.get()), reinterpret_cast<std::uint32_t*>(turns.get()),
+  const std::size_t counters = sub_tiles + 1;
+  const auto sums = allocate(sub_tiles * Tiling::sub_tile_bytes), counts = allocate(counters * sizeof(std::uint32_t));
+  check(cudaMemsetAsync(counts.get(), 0, counters * sizeof(std::uint32_t), stream.handle()), "AttentionBackward");
+  auto* const turns = reinterpret_cast<std::uint32_t*>(counts.get());
+  const DqSums dq{reinterpret_cast<float*>(sums.get()), turns, turns + sub_tiles,
                   static_cast<int>(DqSums::tiles_of(shape, Tiling::queries))};
   // Two matrices with 4 bytes per element: q and d_out (bf16) together, and dq (f32).
   const std::int64_t head_bytes = 3 * shape.head_dim + shape.value_cols();
-  start_blocks(stream, "AttentionBackward", hopper_attention_kernel<HopperBackward<Tiling>>, Tiling::threads,
-               Tiling::shared_bytes, HopperBackwardTask{task, dq},
+  start_blocks(stream, "AttentionBackward", hopper_backward_kernel<Tiling>, Tiling::threads, Tiling::shared_bytes,
+               HopperBackwardTask{task, dq},
                later_keys_first(shape, Tiling::rows, section_of(queries_of_key(shape), head_bytes)));
 }
 

@@ -12,18 +12,19 @@ namespace lyceum::cuda {
 // first. So the order of summation is the same on every GPU.
 //
 // Taking turns cannot deadlock. A block waits only for blocks with later keys of the same head. BlockOrder gives those
-// lower block indices, a GPU starts the blocks of a launch in the order of their indices, and a block that has started
-// does not depend on blocks with higher indices. So the running block with the lowest index never waits, however few
-// blocks run at a time. In practice blocks rarely wait: all blocks of a head loop upwards from the first query that
-// sees their keys, and that query is later for later keys, so these blocks are ahead from the start.
+// lower indices, and a block's index is the number of blocks that have started before it, whatever order the GPU starts
+// them in. So the running block with the lowest index never waits, however few blocks run at a time. In practice blocks
+// rarely wait: all blocks of a head loop upwards from the first query that sees their keys, and that query is later for
+// later keys, so these blocks are ahead from the start.
 
 /// The f32 sums of dq in global memory. Each tile of queries of each query head of each sequence has two sub-tiles of
 /// 64 x 64 elements, stored in the order in which the threads of a warpgroup hold them in registers.
 struct DqSums {
   static constexpr int sub_tile_elements = 64 * 64;
-  float* at;             // [sub_tiles(), sub_tile_elements]; uninitialised: the first block writes instead of adding
-  std::uint32_t* turns;  // [sub_tiles()]: the number of blocks that have added to a sub-tile; zero at launch
-  int tiles;             // query tiles per sequence
+  float* at;               // [sub_tiles(), sub_tile_elements]; uninitialised: the first block writes instead of adding
+  std::uint32_t* turns;    // [sub_tiles()]: the number of blocks that have added to a sub-tile; zero at launch
+  std::uint32_t* started;  // [1]: the number of blocks that have started; zero at launch
+  int tiles;               // query tiles per sequence
 
   /// Number of tiles per sequence, and of sub-tiles in total, if a tile has `queries` queries.
   static std::int64_t tiles_of(const AttentionShape& shape, int queries) {

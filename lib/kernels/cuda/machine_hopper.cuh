@@ -166,6 +166,8 @@ class HopperMachine : public Machine {
   }
   __device__ __forceinline__ void wait_bulk() const { hopper::bulk_wait(); }
 
+  /// Adds 1 to a counter in global memory, atomically, and returns what it was before.
+  __device__ __forceinline__ std::uint32_t count_up(std::uint32_t* counter) const { return atomicAdd(counter, 1u); }
   /// Waits until other blocks have completed turns 0 to `turn` - 1 of `turns`. Afterwards this thread and its bulk
   /// copies see the bulk copies of those turns. To avoid a deadlock, those blocks must be able to finish without this
   /// one.

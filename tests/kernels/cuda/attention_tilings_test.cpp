@@ -23,7 +23,6 @@ using test::EmulatedBlock;
 using test::EmulatedHopper;
 using test::expect_near;
 using test::launch_emulated;
-using test::launch_emulated_turns;
 using test::make_attention;
 using test::same_bits;
 using Order = EmulatedBlock::Order;
@@ -54,12 +53,15 @@ template <class Tiling>
 struct HopperBackward {
   std::vector<float> sums;
   std::vector<std::uint32_t> turns;
+  std::uint32_t started = 0;
   cuda::HopperBackwardTask task;
 
   explicit HopperBackward(const cuda::BackwardTask<bfloat16>& of)
       : sums(sub_tiles(of) * cuda::DqSums::sub_tile_elements, NAN),
         turns(sub_tiles(of)),
-        task{of, {sums.data(), turns.data(), static_cast<int>(cuda::DqSums::tiles_of(of.shape, Tiling::queries))}} {}
+        task{of,
+             {sums.data(), turns.data(), &started,
+              static_cast<int>(cuda::DqSums::tiles_of(of.shape, Tiling::queries))}} {}
 
  private:
   static std::size_t sub_tiles(const cuda::BackwardTask<bfloat16>& of) {
@@ -78,9 +80,12 @@ struct Hopper {
   static void backward(const cuda::BackwardTask<bfloat16>& task, Order order) {
     cuda::with_hopper_backward_tiling(task.shape, [&]<class Tiling>() {
       HopperBackward<Tiling> memory(task);
-      launch_emulated_turns<Tiling, EmulatedHopper>(
-          cuda::later_keys_first(task.shape, Tiling::rows, 2), order,
-          [&](const auto& m, const auto& b) { cuda::attention_backward_hopper<Tiling>(m, memory.task, b); });
+      const cuda::BlockOrder blocks = cuda::later_keys_first(task.shape, Tiling::rows, 2);
+      EmulatedBlock block(Tiling::threads, Tiling::shared_bytes, order);
+      for (std::int64_t i = 0; i < blocks.blocks(); ++i) {
+        block.run<EmulatedHopper>(
+            [&](const EmulatedHopper& m) { cuda::attention_backward_hopper<Tiling>(m, memory.task, blocks); });
+      }
     });
   }
 };
@@ -255,14 +260,19 @@ TEST(CudaAttention, HopperAddsToQueriesInTheOrderOfBlocks) {
   const auto blocks = cuda::later_keys_first(problem->shape, Tiling::rows, 1);
   ASSERT_EQ(blocks.blocks(), 3);
   EmulatedBlock block(Tiling::threads, Tiling::shared_bytes, Order::ascending);
-  const auto run = [&](std::int64_t index) {
+  const auto run = [&] {
     block.run<EmulatedHopper>(
-        [&](const EmulatedHopper& m) { cuda::attention_backward_hopper<Tiling>(m, memory.task, blocks.at(index)); });
+        [&](const EmulatedHopper& m) { cuda::attention_backward_hopper<Tiling>(m, memory.task, blocks); });
   };
   EXPECT_EQ(blocks.at(0).tile, 2);
-  EXPECT_THROW(run(1), Error) << "its second tile of queries waits for block 0";
+  memory.started = 1;
+  EXPECT_THROW(run(), Error) << "its second tile of queries waits for block 0";
   std::ranges::fill(memory.turns, 0);
-  for (int index = 0; index < 3; ++index) EXPECT_NO_THROW(run(index));
+  memory.started = 0;
+  for (std::uint32_t index = 0; index < 3; ++index) {
+    EXPECT_EQ(memory.started, index);
+    EXPECT_NO_THROW(run());
+  }
 }
 
 template <class Device = Ampere>

@@ -660,6 +660,7 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 2, .expert = 2, .zero = 3, .variant = "moa"},
       {.ranks = 2, .zero = 1, .micro = 1, .variant = "moa alone"},
       {.ranks = 4, .tensor = 4, .sequence = true, .variant = "moa"},
+      {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = zero_bubble, .variant = "moa"},
       {.ranks = 4, .tensor = 2, .expert = 2, .zero = 2, .micro = 4, .variant = "moa, sigmoid"},
       {.ranks = 8,
        .pipeline = 2,

@@ -433,6 +433,23 @@ TEST(Plan, SaysWhatLossesOverTheStepTake) {
   }
 }
 
+/// Covers what is sent and received while a stage computes. Its blocks keep little else. With gpipe a stage may run any
+/// number of micro-batches ahead of the next one, so a plan cannot know what is in flight.
+TEST(Plan, SaysWhatMessagesBetweenStagesTake) {
+  for (const ScheduleKind schedule : {ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble}) {
+    for (const int pipeline : {2, 4}) {
+      Config config = planned_config();
+      config.parallel = {.pipeline = pipeline, .schedule = schedule};
+      config.moe = {};
+      config.balance = {};
+      config.model.ffn_hidden = config.model.hidden / 2;
+      config.model.recompute = Recompute::full;
+      config.batch.micro = 1;
+      expect_as_planned(config);
+    }
+  }
+}
+
 /// Covers the momentum, the exchange of matrices and the memory of its rounds and tables.
 TEST(Plan, SaysWhatMuonTakes) {
   for (int zero = 0; zero <= 3; ++zero) {
