@@ -174,6 +174,30 @@ TEST_F(HostNccl, OnlySerialOperationsWaitForThoseOfOtherLanes) {
   }
 }
 
+TEST_F(HostNccl, OperationsBehindOneThatFailsThrowItsError) {
+  const auto serial = std::make_shared<NcclTransport>(stream, shared, NcclOptions{.order = NcclOrder::serial});
+  const auto one = communicator("one"), two = communicator("two"), child = communicator("child");
+  const auto lane_of_two = world_lane(two, *serial);
+  OrderOfLanes lanes(serial, one, world_lane(one, *serial), two, lane_of_two);
+  lanes.open();
+  const auto split = serial->lane(lane_of_two, child, 0);  // until it ends, calls on its parent fail
+  const auto start = [&](NcclCarrier& carrier) {
+    return Pending(carrier.all_reduce(operation("all_reduce"), tensor_of(std::vector<float>(8)), Reduction::sum));
+  };
+  Pending first = start(lanes.first), failing = start(lanes.second), behind = start(lanes.first);
+  for (Pending* pending : {&behind, &failing}) {
+    try {
+      pending->wait();
+      ADD_FAILURE() << "came back";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("ncclAllReduce failed on GPU"));
+      EXPECT_THAT(error.what(), testing::HasSubstr("of group two: invalid usage"));
+    }
+  }
+  first.wait();
+  world.barrier();
+}
+
 TEST_F(HostNccl, MessagesDoNotWaitForSerialOperations) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
   const auto ordered = std::make_shared<NcclTransport>(stream, shared, NcclOptions{.order = NcclOrder::serial});
@@ -218,17 +242,66 @@ TEST_F(HostNccl, MemoryReturnsToTheDriverOnceOtherRanksHaveJoined) {
   const CudaStream full(stream.device(), FullMemory::limit);
   const ProcessGroup group = test_world().on(full, Transport::nccl, tested_nccl());
   const Tensor x = tensor_of(full, {8}, std::vector<float>(8, 1.0F));
+  group.all_reduce_async(x).wait();  // connects
   FullMemory memory(full);
   const Tensor word = Tensor::zeros(CpuStream(1), DType::f32, {1});
   if (rank > 0) world.receive_async(word, 0).wait();
-  Pending pending = group.all_reduce_async(x);
+  const LedgerPage& page = world.ledger().page();
+  const std::int64_t number = page.noted;
+  group.all_reduce_async(x).wait();  // on the GPU
   if (rank == 0) {
     for (int other = 1; other < size; ++other) world.send_async(word, other).wait();
     memory.demand();
-    EXPECT_TRUE(pending.test()) << "the operation ended before memory was freed";
+    if (size > 1) EXPECT_GT(page.entry(number)->finished, 0) << "it ended before memory was freed";
   }
-  pending.wait();
-  EXPECT_EQ(values_of<float>(full, x), std::vector<float>(8, static_cast<float>(size)));
+  EXPECT_EQ(values_of<float>(full, x), std::vector<float>(8, static_cast<float>(size * size)));
+  world.barrier();
+}
+
+TEST_F(HostNccl, AReceiveAheadThatWaitsForItsFirstSendDoesNotHoldMemory) {
+  if (size < 2) GTEST_SKIP() << "needs two ranks";
+  const CudaStream full(stream.device(), FullMemory::limit);
+  const ProcessGroup group = test_world().on(full, Transport::nccl, tested_nccl());
+  const Tensor x = tensor_of(full, {8}, std::vector<float>(8, rank == 0 ? 1.0F : 0.0F));
+  FullMemory memory(full);
+  const Tensor word = Tensor::zeros(CpuStream(1), DType::f32, {1});
+  if (rank == 0) {
+    world.receive_async(word, 1).wait();
+    group.send_async(x, 1).wait();
+  } else if (rank == 1) {
+    Pending pending = group.receive_async(x, 0);
+    memory.demand();
+    world.send_async(word, 0).wait();
+    pending.wait();
+    EXPECT_EQ(values_of<float>(full, x), std::vector<float>(8, 1.0F));
+  }
+  full.synchronise();
+  world.barrier();
+}
+
+TEST_F(HostNccl, ARankThatIsLostBeforeItsFirstOperationDoesNotHoldMemory) {
+  if (size < 2) GTEST_SKIP() << "needs two ranks";
+  const CudaStream full(stream.device(), FullMemory::limit);
+  const ProcessGroup hasty = test_world().on(full, Transport::nccl, tested_nccl());
+  const Tensor x = Tensor::zeros(full, DType::f32, {8});
+  full.synchronise();
+  FullMemory memory(full);
+  world.barrier();
+  hasty.set_timeout(short_time());
+  if (rank == 0) {
+    Pending pending = hasty.all_reduce_async(x);
+    memory.demand();
+    std::string message;
+    try {
+      pending.wait();
+      ADD_FAILURE() << "came back";
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    EXPECT_THAT(message, testing::HasSubstr("all_reduce of 32 B on group world (rank 0 of "));
+    EXPECT_THAT(message, testing::HasSubstr("run.timeout_seconds"));
+    memory.demand();
+  }
   world.barrier();
 }
 
@@ -237,6 +310,7 @@ TEST_F(HostNccl, ALostRankEndsTheWaitForMemory) {
   const CudaStream full(stream.device(), FullMemory::limit);
   const ProcessGroup hasty = test_world().on(full, Transport::nccl, tested_nccl());
   const Tensor x = Tensor::zeros(full, DType::f32, {8});
+  hasty.all_reduce_async(x).wait();  // connects
   full.synchronise();
   FullMemory memory(full);
   world.barrier();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -18,8 +19,8 @@ using host_nccl::Work;
 namespace {
 
 constexpr int first_tag = 1 << 20, tags_of_a_rank = 1 << 12;
-/// Added to a communicator's tag for the messages that split it.
-constexpr int split_tag = 1 << 30;
+/// Added to a communicator's tag for the messages that split it, and those by which ranks meet.
+constexpr int split_tag = 1 << 30, meeting_tag = 1 << 29;
 
 /// The contents of a communicator's id: the rank in the job that created it, and the tag of all its messages.
 struct Identity {
@@ -62,7 +63,31 @@ struct ncclComm {
   std::vector<Call> calls;  // calls of the open group
   cudaStream_t stream = nullptr;
   std::unique_ptr<Split> split;  // the pending split, if any
+  std::set<int> met;             // ranks in the job with which meet() was called
+  std::vector<MPI_Request> meetings;
 
+  /// Starts to connect to the ranks with which `calls` exchange data for the first time: each sends the other an empty
+  /// message.
+  void meet() {
+    for (const Call& call : calls) {
+      const bool message = call.kind == Call::Kind::send || call.kind == Call::Kind::receive;
+      for (std::size_t r = 0; r < ranks->world.size(); ++r) {
+        const int other = ranks->world[r];
+        if (static_cast<int>(r) == ranks->rank || (message && static_cast<int>(r) != call.root)) continue;
+        if (!met.insert(other).second) continue;
+        const int tag = ranks->tag + meeting_tag;
+        MPI_Irecv(nullptr, 0, MPI_BYTE, other, tag, MPI_COMM_WORLD, &meetings.emplace_back());
+        MPI_Isend(nullptr, 0, MPI_BYTE, other, tag, MPI_COMM_WORLD, &meetings.emplace_back());
+      }
+    }
+  }
+  /// Returns true once the ranks that were to be met have made their calls, too.
+  bool all_met() {
+    int done = 0;
+    MPI_Testall(static_cast<int>(meetings.size()), meetings.data(), &done, MPI_STATUSES_IGNORE);
+    if (done) meetings.clear();
+    return done != 0;
+  }
   /// Returns true once all ranks know each other. The first rank gathers the ranks in the job of all others and sends
   /// them the list.
   bool advance_connection() {
@@ -239,7 +264,7 @@ ncclConfig_t host_nccl::configuration(ncclComm_t comm) { return comm->config; }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   *state = ncclInProgress;
   if (!comm->advance_connection() || !advance_split(*comm)) return ncclSuccess;
-  if (comm->polls_left > 0 && --comm->polls_left == 0) {
+  if (comm->polls_left > 0 && comm->all_met() && --comm->polls_left == 0) {
     host_cuda::enqueue(comm->stream,
                        [work = std::make_shared<Work>(comm->ranks, std::move(comm->calls))] { return (*work)(); });
     comm->calls.clear();
@@ -261,7 +286,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 ncclResult_t ncclGroupStart() { return ++group_depth, ncclSuccess; }
 ncclResult_t ncclGroupEnd() {
   if (--group_depth > 0 || grouped.empty()) return ncclSuccess;
-  for (ncclComm* comm : grouped) comm->polls_left = 3;
+  for (ncclComm* comm : grouped) {
+    comm->polls_left = 3;
+    comm->meet();
+  }
   grouped.clear();
   return ncclInProgress;
 }

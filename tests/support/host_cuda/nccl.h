@@ -2,7 +2,8 @@
 
 // The part of NCCL that lib/parallel/comm uses, over MPI. The work of a communicator runs in its stream, whenever the
 // host queries the device, and waits there for the other ranks. Calls remain in progress for a while, as they may in
-// NCCL with blocking = 0. Sums are in reverse order of ranks.
+// NCCL with blocking = 0: a communicator's first exchange of data with another rank until that rank makes its call,
+// since NCCL connects them then. Sums are in reverse order of ranks.
 
 #include <climits>
 #include <cstddef>

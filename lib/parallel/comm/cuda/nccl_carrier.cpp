@@ -38,6 +38,16 @@ class NcclOperation final : public Pending::State {
  private:
   bool step() override {
     transport_->require_intact(communicator(), operation());
+    try {
+      return pass();
+    } catch (...) {
+      lane_->leave(this);
+      transport_->fail(std::current_exception());
+      throw;
+    }
+  }
+  /// Passes the operation to NCCL if it is its turn. True once NCCL has put it into the stream.
+  bool pass() {
     if (!lane_->try_connect() || !lane_->first(this) || (chain_ && !chain_->first(this))) return false;
     if (!given_) {
       ready_.hold(lane_->stream());
@@ -50,7 +60,6 @@ class NcclOperation final : public Pending::State {
     done_->record(lane_->stream());
     if (chain_) chain_->append(this, done_);
     lane_->fly({done_, noted(), operation()});
-    lane_->leave(this);
     return true;
   }
   bool ended() const override { return done_->reached(); }

@@ -107,6 +107,13 @@ bool NcclLane::enqueued() const {
   return state != ncclInProgress;
 }
 
+// NCCL also reports errors here. They count as in the stream, so that the wait goes on until enqueued() throws them.
+bool NcclLane::settled() {
+  if (oldest_flight()) return false;
+  ncclResult_t state = ncclSuccess;
+  return !passing_ || (ncclCommGetAsyncError(handle_, &state) == ncclSuccess && state == ncclInProgress);
+}
+
 const NcclLane::Flight* NcclLane::oldest_flight() {
   while (!flights_.empty() && flights_.front().done->reached()) {
     group_->shared()->ledger.finish(flights_.front().noted);

@@ -54,6 +54,7 @@ std::vector<std::shared_ptr<NcclLane>> NcclTransport::lanes() const {
 }
 
 void NcclTransport::require_intact(const Communicator& group, const Operation& operation) const {
+  if (error_ && !given_up_) std::rethrow_exception(error_);
   require(!given_up_, "{}: an earlier operation was aborted, which also aborted the NCCL communicators; end the job",
           group.describe(operation));
 }

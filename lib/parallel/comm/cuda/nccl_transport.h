@@ -1,6 +1,8 @@
 #pragma once
 
+#include <exception>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/polling.h"
@@ -28,7 +30,12 @@ class NcclTransport final : public TensorTransport,
   cudaStream_t compute() const { return stream_.handle(); }
   /// Returns the order of operations with NcclOrder::serial, else null.
   NcclChain* chain() const { return chain_.get(); }
-  /// Throws if the communicators have been aborted.
+  /// Records that an operation failed with `error`. Others that have not been passed to NCCL may wait for it, so
+  /// require_intact() throws the first such error.
+  void fail(std::exception_ptr error) {
+    if (!error_) error_ = std::move(error);
+  }
+  /// Throws if an operation has failed or the communicators have been aborted.
   void require_intact(const Communicator& group, const Operation& operation) const;
 
  private:
@@ -46,6 +53,7 @@ class NcclTransport final : public TensorTransport,
   const std::unique_ptr<NcclChain> chain_;      // see chain()
   std::vector<std::weak_ptr<NcclLane>> lanes_;  // a lane that was split off is behind its parent
   bool given_up_ = false;
+  std::exception_ptr error_;  // see fail()
 };
 
 }  // namespace lyceum
