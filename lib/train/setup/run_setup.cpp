@@ -169,7 +169,8 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
   std::vector<RankResources> resources = resources_of(config.run, session, host_world, gpu);
   double planned = 0, beside = 0;  // bytes of the fullest rank: all, and those beside its tensors
   for (int stage = first_stage; stage <= stage_count(config); ++stage) {
-    const Config own = config_of_stage(config, stage);
+    Config own = config_of_stage(config, stage);
+    if (gpu) own.parallel.transport = gpu->transport == Transport::nccl ? TransportKind::nccl : TransportKind::staged;
     const MeshPlan plan = reading ? plan_inference(own, session.size(), *reading) : plan_mesh(own, session.size(), {});
     require_fits(plan, gpu ? gpu->memory : memory_of_rank(session),
                  format_message("each of this machine's {} ranks", {session.local_size()}),
