@@ -155,7 +155,8 @@ TEST_F(HostNccl, OnlySerialOperationsWaitForThoseOfOtherLanes) {
   for (const NcclOrder order : {NcclOrder::concurrent, NcclOrder::serial}) {
     const auto ordered = std::make_shared<NcclTransport>(stream, shared, NcclOptions{.order = order});
     const auto one = communicator("one"), two = communicator("two");
-    OrderOfLanes lanes(ordered, one, world_lane(one, *ordered), two, world_lane(two, *ordered));
+    const auto lane_of_two = world_lane(two, *ordered);
+    OrderOfLanes lanes(ordered, one, world_lane(one, *ordered), two, lane_of_two);
     const Tensor x = tensor_of(std::vector<float>(8, 1.0F)), y = tensor_of(std::vector<float>(8, 2.0F));
     Pending before(lanes.first.all_reduce(operation("all_reduce"), x, Reduction::sum));
     Pending after(lanes.second.all_reduce(operation("all_reduce"), y, Reduction::sum));
@@ -163,6 +164,13 @@ TEST_F(HostNccl, OnlySerialOperationsWaitForThoseOfOtherLanes) {
       while (!after.test()) {
       }
     } else {
+      const auto in_its_stream = [&] {
+        shared->progress.poll();
+        return lane_of_two->oldest_flight() != nullptr;
+      };
+      wait_until(in_its_stream, *two, connecting);
+      EXPECT_FALSE(after.test());  // would send its values to the other ranks if it did not wait
+      world.barrier();             // then all would have been sent
       for (int poll = 0; poll < 1000; ++poll) ASSERT_FALSE(after.test());
     }
     EXPECT_FALSE(before.test());
