@@ -154,12 +154,10 @@ std::shared_ptr<std::byte> Allocator::allocate(std::size_t bytes, MemoryKind kin
   constexpr std::size_t most = std::size_t{1} << 60;  // larger values would overflow capacities
   std::unique_lock lock(mutex_);
   MemoryBlock block = bytes <= most ? take(bytes, capacity_for(bytes)) : MemoryBlock{};
-  const bool pooled = use_.held > resident_;
-  if (!block.memory && bytes <= most && pooled && !reserving_) {
-    lock.unlock();  // settle() may take long, and free blocks
-    source_->settle();
+  if (!block.memory && bytes <= most) {
+    lock.unlock();
+    trim();
     lock.lock();
-    trim_locked();
     block = take(bytes, capacity_for(bytes));
   }
   if (!block.memory) fail_to_allocate(bytes, kind);
@@ -210,8 +208,8 @@ void Allocator::set_note(std::string note) {
 
 void Allocator::trim() {
   std::unique_lock lock(mutex_);
-  if (reserving_) return;
-  lock.unlock();
+  if (reserving_ || use_.held <= resident_) return;
+  lock.unlock();  // settle() may take long, and free blocks
   source_->settle();
   lock.lock();
   trim_locked();

@@ -14,7 +14,7 @@ class MemorySource {
   /// Returns a block of `bytes`, 64-byte aligned; null if out of memory.
   virtual std::byte* take(std::size_t bytes) = 0;
   /// Called before blocks are given back because memory is short. Waits for work of the device for which giving back
-  /// would wait without a timeout. May throw.
+  /// would wait without a timeout. May throw. For a device, call it only on the thread that uses its stream.
   virtual void settle() {}
   /// Frees a block that take(bytes) has returned. Must not throw.
   virtual void give_back(std::byte* block, std::size_t bytes) = 0;

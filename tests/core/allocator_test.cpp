@@ -266,17 +266,20 @@ TEST(Allocator, WaitsForTheDeviceBeforeBlocksReturnForLackOfMemory) {
   used = memory->allocate(mebibyte, weights);
   memory->allocate(mebibyte, activations).reset();
   EXPECT_EQ(waits, 0);
-  const auto large = memory->allocate(2 * mebibyte, activations);
+  auto large = memory->allocate(2 * mebibyte, activations);
   EXPECT_EQ(waits, 1);
   EXPECT_EQ(returned_before, 0);
   EXPECT_EQ(device->returned, 2);
   EXPECT_THROW(memory->allocate(64, activations), Error);
+  memory->trim();
   EXPECT_EQ(waits, 1) << "there is nothing to return";
+  large.reset();
   memory->trim();
   EXPECT_EQ(waits, 2);
+  memory->allocate(mebibyte, activations).reset();
   const auto reserve = memory->start_reserving();
   memory->trim();
-  EXPECT_THROW(memory->allocate(64, activations), Error);
+  EXPECT_THROW(memory->allocate(2 * mebibyte, activations), Error);
   memory->stop_reserving();
   EXPECT_EQ(waits, 2) << "while work is recorded, nothing returns";
 }

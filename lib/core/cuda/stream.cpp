@@ -38,10 +38,10 @@ class DeviceSource : public MemorySource {
     check(state, "cudaMalloc");
     return static_cast<std::byte*>(block);
   }
-  // cudaFree() waits for all work of the device, including that of other ranks, and cannot be interrupted.
   void settle() override { settle_(); }
-  // At the end of the process the driver may have been unloaded and have
-  // freed the memory already, so its result is ignored.
+  // cudaFree() waits for all work of the device, also for that which waits for other ranks, and cannot be interrupted.
+  // At the end of the process the driver may have been unloaded and have freed the memory already, so its result is
+  // ignored.
   void give_back(std::byte* block, std::size_t) override { cudaFree(block); }
   void clear(std::byte* block, std::size_t bytes) override {
     if (bytes) check(cudaMemsetAsync(block, 0, bytes, stream_), "cudaMemsetAsync");
