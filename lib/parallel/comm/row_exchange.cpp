@@ -16,13 +16,14 @@ struct RowMessages {
   std::vector<std::span<Byte>> single, packed;
 };
 
-/// Divides the rows that all tensors have for one rank among messages.
+/// Divides the rows that all tensors have for one rank among messages, in a group of `ranks` ranks.
 template <class Byte>
-RowMessages<Byte> divide(const std::vector<std::span<Byte>>& tensors) {
+RowMessages<Byte> divide(const std::vector<std::span<Byte>>& tensors, std::size_t ranks) {
   RowMessages<Byte> messages;
   for (const std::span<Byte> rows : tensors) {
     if (rows.empty()) continue;
-    (std::ssize(rows) <= RowExchange::packed_bytes ? messages.packed : messages.single).push_back(rows);
+    const bool small = std::ssize(rows) <= RowExchange::packed_bytes(static_cast<std::int64_t>(ranks));
+    (small ? messages.packed : messages.single).push_back(rows);
   }
   if (messages.packed.size() == 1) messages.single.push_back(std::exchange(messages.packed, {}).front());
   return messages;
@@ -89,7 +90,7 @@ RowExchange::RowExchange(std::shared_ptr<Communicator> group, const Operation& o
   sent_.reserve(ranks);
   for (std::size_t step = 1; step < ranks; ++step) {
     const std::size_t from = (self + ranks - step) % ranks;
-    auto [single, packed] = divide(of_rank(received, from));
+    auto [single, packed] = divide(of_rank(received, from), ranks);
     for (const std::span<std::byte> rows : single) {
       receive(rows.data(), std::ssize(rows), static_cast<int>(from), all_to_all_tag);
     }
@@ -99,7 +100,7 @@ RowExchange::RowExchange(std::shared_ptr<Communicator> group, const Operation& o
   }
   for (std::size_t step = 1; step < ranks; ++step) {
     const std::size_t to = (self + step) % ranks;
-    const auto [single, packed] = divide(of_rank(sent, to));
+    const auto [single, packed] = divide(of_rank(sent, to), ranks);
     for (const std::span<const std::byte> rows : single) {
       send(rows.data(), std::ssize(rows), static_cast<int>(to), all_to_all_tag);
     }
@@ -127,7 +128,7 @@ std::int64_t messages_of_exchange(int rank, std::span<const ProcessGroup::AllToA
   std::int64_t messages = 0;
   for (std::size_t to = 0; !sent.empty() && to < sent[0].size(); ++to) {
     if (std::cmp_equal(to, rank)) continue;
-    const auto [single, packed] = divide(of_rank(sent, to));
+    const auto [single, packed] = divide(of_rank(sent, to), sent[0].size());
     messages += std::ssize(single) + (packed.empty() ? 0 : 1);
   }
   return messages;
