@@ -53,11 +53,21 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
+/// Returns the entries of a folder, as far as they can be read.
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> entries;
+  std::error_code failed;
+  std::filesystem::directory_iterator next(folder, failed);
+  for (; !failed && next != std::filesystem::directory_iterator(); next.increment(failed)) {
+    entries.push_back(next->path());
+  }
+  return entries;
+}
+
 /// True if a port of the adapter in this folder of /sys/class/infiniband is active.
 bool is_active(const std::filesystem::path& adapter) {
-  std::error_code ignored;
-  for (const auto& port : std::filesystem::directory_iterator(adapter / "ports", ignored)) {
-    std::ifstream file(port.path() / "state");
+  for (const std::filesystem::path& port : entries_of(adapter / "ports")) {
+    std::ifstream file(port / "state");
     std::string state;  // "4: ACTIVE"
     if (std::getline(file, state) && state.find("ACTIVE") != state.npos) return true;
   }
@@ -82,9 +92,8 @@ NetworkDevices network_devices() {
       }
     }
   }
-  std::error_code ignored;
-  for (const auto& adapter : std::filesystem::directory_iterator("/sys/class/infiniband", ignored)) {
-    if (is_active(adapter.path())) devices.adapters.push_back(adapter.path().filename().string());
+  for (const std::filesystem::path& adapter : entries_of("/sys/class/infiniband")) {
+    if (is_active(adapter)) devices.adapters.push_back(adapter.filename().string());
   }
   std::ranges::sort(devices.adapters);
   return devices;
@@ -118,11 +127,10 @@ std::string nccl_network_problem(const NetworkDevices& machine, const NcclVariab
 }
 
 std::string text_of(const NetworkDevices& devices) {
-  const std::string interfaces =
-      devices.interfaces.empty()
-          ? "no interface"
-          : (devices.interfaces.size() == 1 ? "interface " : "interfaces ") + joined(devices.interfaces);
-  return devices.adapters.empty() ? interfaces : joined(devices.adapters) + " (and " + interfaces + " to connect)";
+  const auto& [interfaces, adapters] = devices;
+  const std::string first = interfaces.empty() ? "no interface" : "interface " + interfaces[0];
+  if (!adapters.empty()) return joined(adapters) + " (and " + first + " to connect)";
+  return interfaces.size() > 1 ? "interfaces " + joined(interfaces) : first;
 }
 
 }  // namespace lyceum

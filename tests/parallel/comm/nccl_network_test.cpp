@@ -58,6 +58,9 @@ TEST(NcclNetwork, HasAText) {
   EXPECT_EQ(text_of(devices_of_nccl(machine, {.socket_ifname = "ib", .ib_hca = "=mlx5_0"})),
             "mlx5_0 (and interface ib0 to connect)");
   EXPECT_EQ(text_of(NetworkDevices{.interfaces = {"eth0", "eth1"}, .adapters = {}}), "interfaces eth0, eth1");
+  EXPECT_EQ(text_of(NetworkDevices{.interfaces = {"eth0", "eth1"}, .adapters = {"mlx5_0"}}),
+            "mlx5_0 (and interface eth0 to connect)")
+      << "connects over the first";
   EXPECT_EQ(text_of(NetworkDevices{}), "no interface");
 }
 
