@@ -44,7 +44,7 @@ endif()
 
 if(LYCEUM_CUDA_ON_HOST)
   file(GLOB host_cuda CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/host_cuda/*.cpp)
-  list(FILTER host_cuda EXCLUDE REGEX "nccl")
+  list(FILTER host_cuda EXCLUDE REGEX "/host_nccl[^/]*$")
   add_library(lyceum_cuda STATIC ${host_cuda})
   target_include_directories(lyceum_cuda SYSTEM PUBLIC ${CMAKE_SOURCE_DIR}/tests/support/host_cuda)
   target_include_directories(lyceum_cuda PRIVATE ${CMAKE_SOURCE_DIR}/lib)

@@ -60,6 +60,11 @@ void declare_keys(ConfigKeys& keys, ParallelConfig& parallel) {
       "computed while tokens travel to experts and back: nothing, the shared experts, or also another micro-batch");
   key("parallel.transport", &parallel.transport,
       "between GPUs: nccl, or staged: MPI through host memory; auto: nccl unless ranks share a GPU");
+  key("parallel.nccl_order", &parallel.nccl_order,
+      "NCCL operations of different groups on a GPU: at the same time, or one after another; no effect without NCCL");
+  key("parallel.nccl_channels", &parallel.nccl_channels, {.low = 0, .high = 32},
+      "most channels, and thread blocks, of each NCCL communicator, which bounds its memory; 0: NCCL chooses; no "
+      "effect without NCCL");
   key("parallel.checksums", &parallel.checksums, {}, "add a checksum to tensor messages that are sent by MPI");
 }
 

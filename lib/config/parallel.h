@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "config/feature.h"
+#include "parallel/comm/transport.h"
 #include "parallel/pipeline/schedule_kind.h"
 
 namespace lyceum {
@@ -27,6 +28,7 @@ constexpr auto names_of(Overlap) { return std::array{"none", "shared", "batches"
 /// The transport of tensors between GPUs. staged: MPI through host memory; automatic: NCCL unless ranks share a GPU.
 enum class TransportKind { automatic, nccl, staged };
 constexpr auto names_of(TransportKind) { return std::array{"auto", "nccl", "staged"}; }
+constexpr auto names_of(NcclOrder) { return std::array{"concurrent", "serial"}; }
 
 /// [parallel]: the mesh of ranks, and how they exchange tensors.
 struct ParallelConfig {
@@ -44,6 +46,8 @@ struct ParallelConfig {
   int host_ranks = 0;  // number of consecutive ranks per host; 0: as started; stays 0 if hosts differ
   Overlap overlap = Overlap::shared;
   TransportKind transport = TransportKind::automatic;
+  NcclOrder nccl_order = NcclOrder::concurrent;
+  int nccl_channels = 0;   // most channels of an NCCL communicator; 0: NCCL chooses
   bool checksums = false;  // add a checksum to every message of tensors that is sent with MPI
 };
 

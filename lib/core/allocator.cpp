@@ -82,7 +82,7 @@ class Allocator::Reserve {
 };
 
 /// Returns a block of at least `capacity`, of which `bytes` are about to be used; a block without memory if the limit
-/// or the memory is exhausted.
+/// or the memory is exhausted, unless pooled blocks are returned.
 MemoryBlock Allocator::take(std::size_t bytes, std::size_t capacity) {
   MemoryBlock block = reserving_ ? reserving_->free().take(capacity) : MemoryBlock{};
   if (!block.memory) block = free_.take(capacity);
@@ -96,10 +96,6 @@ MemoryBlock Allocator::take(std::size_t bytes, std::size_t capacity) {
   }
   if (fresh) {
     block.memory = source_->take(capacity);
-    if (!block.memory) {
-      trim_locked();
-      block.memory = source_->take(capacity);
-    }
     if (!block.memory) return {};
   }
   block.resident = resident;
@@ -116,10 +112,7 @@ bool Allocator::make_room(std::size_t growth, std::size_t resident) {
   const std::size_t most = std::max(most_resident_, resident_ + resident);
   const std::size_t bound = most + most / pool_parts;
   if (use_.held + growth > bound) shrink_pool_locked(use_.held + growth - bound);
-  if (limit_ && use_.held + growth > limit_) trim_locked();
   if (limit_ && use_.held + growth > limit_) return false;
-  if (source_->admits(growth, use_.held)) return true;
-  trim_locked();
   return source_->admits(growth, use_.held);
 }
 
@@ -160,7 +153,13 @@ void Allocator::fail_to_allocate(std::size_t bytes, MemoryKind kind) const {
 std::shared_ptr<std::byte> Allocator::allocate(std::size_t bytes, MemoryKind kind) {
   constexpr std::size_t most = std::size_t{1} << 60;  // larger values would overflow capacities
   std::unique_lock lock(mutex_);
-  const MemoryBlock block = bytes <= most ? take(bytes, capacity_for(bytes)) : MemoryBlock{};
+  MemoryBlock block = bytes <= most ? take(bytes, capacity_for(bytes)) : MemoryBlock{};
+  if (!block.memory && bytes <= most) {
+    lock.unlock();
+    trim();
+    lock.lock();
+    block = take(bytes, capacity_for(bytes));
+  }
   if (!block.memory) fail_to_allocate(bytes, kind);
   const auto k = static_cast<std::size_t>(kind);
   use_.in_use[k] += bytes;
@@ -208,7 +207,11 @@ void Allocator::set_note(std::string note) {
 }
 
 void Allocator::trim() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (reserving_ || use_.held <= resident_) return;
+  lock.unlock();  // settle() may take long, and free blocks
+  source_->settle();
+  lock.lock();
   trim_locked();
 }
 

@@ -63,7 +63,8 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   void reset_peaks();
   /// Sets a text for messages about a lack of memory, for example what was planned.
   void set_note(std::string note);
-  /// Returns all pooled blocks to the system; does nothing between start_reserving() and stop_reserving().
+  /// Returns all pooled blocks to the system, after MemorySource::settle(); does nothing between start_reserving() and
+  /// stop_reserving().
   void trim();
   /// Returns up to `bytes` of pooled blocks of host memory to the system, for code that is about to take memory from
   /// elsewhere.

@@ -30,7 +30,9 @@ class CudaStream {
   /// Returns the number of multiprocessors of the GPU, which determines the grid size of persistent kernels.
   int processors() const;
   /// Returns the allocator of device memory. A freed block may be used by later work of this stream at once. Before
-  /// freeing a block that other streams use, wait for their work on the host or make this stream wait for it.
+  /// freeing a block that other streams use, wait for their work on the host or make this stream wait for it. If memory
+  /// is short, an allocation returns free blocks to the driver, which waits for the device: first it waits, as
+  /// wait_until() does, for work that depends on other ranks.
   Allocator& memory() const;
   /// Records the time of every launch in `profile` from now on, with events on the device; null to stop. Call it only
   /// while the old and the new profile have no open scope.

@@ -7,12 +7,15 @@
 namespace lyceum {
 
 /// The source that an allocator takes its blocks from: host memory, or the memory of one device. Calls of take(),
-/// give_back(), discard() and admits() never overlap; clear() and prepare() may run on several threads at once.
+/// give_back(), discard() and admits() never overlap; settle(), clear() and prepare() may run on several threads.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
   /// Returns a block of `bytes`, 64-byte aligned; null if out of memory.
   virtual std::byte* take(std::size_t bytes) = 0;
+  /// Called before blocks are given back because memory is short. Waits for work of the device for which giving back
+  /// would wait without a timeout. May throw. For a device, call it only on the thread that uses its stream.
+  virtual void settle() {}
   /// Frees a block that take(bytes) has returned. Must not throw.
   virtual void give_back(std::byte* block, std::size_t bytes) = 0;
   /// Sets the first `bytes` of a block to zero.

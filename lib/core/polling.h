@@ -20,6 +20,8 @@ class WaitObserver {
   virtual void waiting(double waited) = 0;
   /// Called once when the wait ends normally, if waiting() was called.
   virtual void over() noexcept = 0;
+  /// True if the device has no unfinished work that waits for other ranks.
+  virtual bool settled() { return true; }
 
  protected:
   ~WaitObserver() = default;

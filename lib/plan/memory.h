@@ -18,6 +18,8 @@ struct RankMemory {
   /// Bytes of host memory that the rank's process takes in addition, see process_bytes(); 0 if the memory is that of a
   /// GPU.
   double process = 0;
+  /// Bytes of NCCL's buffers on the GPU, see nccl_bytes().
+  double nccl = 0;
   /// Bytes of the values that the rank writes to checkpoints: its share of weights, optimizer state and averages, which
   /// the copies of a unit divide between them with every stage of ZeRO.
   double saved = 0;
@@ -38,7 +40,7 @@ struct RankMemory {
   double total() const {
     const double passes = update ? update->pass_activations : activations;
     const double most = passes - std::min(passing, passes);
-    return weights + gradients + optimizer + buffers +
+    return weights + gradients + optimizer + buffers + nccl +
            (update ? std::max(most, update->activations - update->freed) : most);
   }
   /// Returns the maximum of the memory that the rank takes from its machine.

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "model/routing/expert_placements.h"
+#include "plan/nccl_memory.h"
 #include "plan/process_memory.h"
 #include "plan/rank_load.h"
 
@@ -138,6 +139,7 @@ RankWork plan_row(const PlanInput& input, const std::optional<Cluster>& cluster,
     optimizer = std::max(optimizer, work.optimizer);
     muon = std::max(muon, work.muon);
     if (slowest.costs.empty() || work.busy() > slowest.busy()) slowest = std::move(work);
+    one.memory.nccl = nccl_bytes(config, mesh_rank, one.traffic(), cluster.has_value());
     if (!cluster) one.memory.process = process_bytes(config, input.world, one.memory, false);
     if (!fullest || one.memory.resident() > fullest->memory.resident()) fullest = std::move(one);
   }

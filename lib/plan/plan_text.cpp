@@ -37,9 +37,11 @@ std::string memory_table(const MeshPlan& plan, std::size_t most) {
     rows.resize(most);
     std::ranges::sort(rows);
   }
-  const bool process = plan.peak_resident() > plan.peak_memory();
-  std::vector<std::string> headings{">row",       ">rank",        "blocks",   ">weights", ">gradients",
-                                    ">optimizer", ">activations", ">buffers", ">all"};
+  const bool process = plan.peak_resident() > plan.peak_memory(), nccl = plan.fullest().memory.nccl > 0;
+  std::vector<std::string> headings{">row",       ">rank",      "blocks",       ">weights",
+                                    ">gradients", ">optimizer", ">activations", ">buffers"};
+  if (nccl) headings.push_back(">NCCL");
+  headings.push_back(">all");
   if (process) headings.insert(headings.end(), {">process", ">resident"});
   Table table(headings);
   for (const std::size_t row : rows) {
@@ -53,7 +55,9 @@ std::string memory_table(const MeshPlan& plan, std::size_t most) {
     std::vector<std::string> cells{
         fmt::format("{}", row),         fmt::format("{}", rank.rank), blocks,
         bytes_text(memory.weights),     bytes_text(memory.gradients), bytes_text(memory.optimizer),
-        bytes_text(memory.activations), bytes_text(memory.buffers),   bytes_text(memory.total())};
+        bytes_text(memory.activations), bytes_text(memory.buffers)};
+    if (nccl) cells.push_back(bytes_text(memory.nccl));
+    cells.push_back(bytes_text(memory.total()));
     if (process) cells.insert(cells.end(), {bytes_text(memory.process), bytes_text(memory.resident())});
     table.add(cells);
   }
@@ -72,9 +76,10 @@ std::string need_text(const MeshPlan& plan, double available, const std::string&
   const RankPlan& rank = plan.fullest();
   const RankMemory& need = rank.memory;
   return fmt::format(
-      "rank {} needs {} (weights {}, gradients {}, optimizer {}, activations {}, buffers {}{}), but {} has only {}",
+      "rank {} needs {} (weights {}, gradients {}, optimizer {}, activations {}, buffers {}{}{}), but {} has only {}",
       rank.rank, bytes_text(need.resident()), bytes_text(need.weights), bytes_text(need.gradients),
       bytes_text(need.optimizer), bytes_text(need.activations), bytes_text(need.buffers),
+      need.nccl > 0 ? ", NCCL " + bytes_text(need.nccl) : "",
       need.process > 0 ? ", process " + bytes_text(need.process) : "", whose, bytes_text(available));
 }
 

@@ -21,6 +21,7 @@ Json memory_json(const RankMemory& memory) {
   Json json{{"weights", whole(memory.weights)},     {"gradients", whole(memory.gradients)},
             {"optimizer", whole(memory.optimizer)}, {"activations", whole(memory.activations)},
             {"buffers", whole(memory.buffers)},     {"total", whole(memory.total())}};
+  if (memory.nccl > 0) json["nccl"] = whole(memory.nccl);
   if (memory.process > 0) {
     json["process"] = whole(memory.process);
     json["resident"] = whole(memory.resident());

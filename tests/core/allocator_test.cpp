@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <thread>
 
 #include "core/error.h"
+#include "core/host_memory.h"
 #include "support/fake_system.h"
 
 namespace lyceum {
@@ -228,6 +230,71 @@ TEST(Allocator, ManyThreads) {
   EXPECT_LE(memory->use().total_peak, 4u * 64 * 50);
   memory->trim();
   EXPECT_EQ(memory->use().held, 0u);
+}
+
+/// Memory of a device with room for two blocks of 1 MiB.
+class BusyDevice : public HostMemory {
+ public:
+  explicit BusyDevice(std::function<void()> settle) : settle_(std::move(settle)) {}
+  void settle() override { settle_(); }
+  bool admits(std::size_t growth, std::size_t held) override { return growth + held <= 2 * mebibyte; }
+  void give_back(std::byte* block, std::size_t bytes) override {
+    ++returned;
+    HostMemory::give_back(block, bytes);
+  }
+  bool discards(std::size_t /*capacity*/) const override { return false; }
+
+  static constexpr std::size_t mebibyte = std::size_t{1} << 20;
+  int returned = 0;
+
+ private:
+  std::function<void()> settle_;
+};
+
+TEST(Allocator, WaitsForTheDeviceBeforeBlocksReturnForLackOfMemory) {
+  constexpr std::size_t mebibyte = BusyDevice::mebibyte;
+  std::shared_ptr<std::byte> used;  // freed while the allocator waits
+  int waits = 0, returned_before = 0;
+  const BusyDevice* device = nullptr;
+  auto source = std::make_unique<BusyDevice>([&] {
+    ++waits;
+    returned_before = device->returned;
+    used.reset();
+  });
+  device = source.get();
+  const auto memory = Allocator::create(std::move(source));
+  used = memory->allocate(mebibyte, weights);
+  memory->allocate(mebibyte, activations).reset();
+  EXPECT_EQ(waits, 0);
+  auto large = memory->allocate(2 * mebibyte, activations);
+  EXPECT_EQ(waits, 1);
+  EXPECT_EQ(returned_before, 0);
+  EXPECT_EQ(device->returned, 2);
+  EXPECT_THROW(memory->allocate(64, activations), Error);
+  memory->trim();
+  EXPECT_EQ(waits, 1) << "there is nothing to return";
+  large.reset();
+  memory->trim();
+  EXPECT_EQ(waits, 2);
+  memory->allocate(mebibyte, activations).reset();
+  const auto reserve = memory->start_reserving();
+  memory->trim();
+  EXPECT_THROW(memory->allocate(2 * mebibyte, activations), Error);
+  memory->stop_reserving();
+  EXPECT_EQ(waits, 2) << "while work is recorded, nothing returns";
+}
+
+TEST(Allocator, KeepsItsBlocksIfTheDeviceFails) {
+  constexpr std::size_t mebibyte = BusyDevice::mebibyte;
+  bool fails = true;
+  const auto memory = Allocator::create(std::make_unique<BusyDevice>([&] {
+    if (fails) fail(ExitCode::failed, "another rank is gone");
+  }));
+  memory->allocate(mebibyte, activations).reset();
+  EXPECT_THROW(memory->allocate(2 * mebibyte, activations), Error);
+  EXPECT_EQ(memory->use().held, mebibyte);
+  fails = false;
+  EXPECT_NE(memory->allocate(2 * mebibyte, activations), nullptr);
 }
 
 TEST(Allocator, KindsHaveNames) {

@@ -7,7 +7,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 
+#include "core/allocator.h"
+#include "host_stream.h"
 #include "parallel/comm/cuda/nccl_carrier.h"
 #include "parallel/comm/mesh.h"
 #include "parallel/comm/pending_state.h"
@@ -37,11 +40,17 @@ class HostNccl : public testing::Test {
     return std::make_shared<Communicator>(handle, Communicator::Identity{name, 78}, shared);
   }
   std::shared_ptr<NcclLane> world_lane(const std::shared_ptr<Communicator>& group) const {
+    return world_lane(group, *transport);
+  }
+  std::shared_ptr<NcclLane> world_lane(const std::shared_ptr<Communicator>& group, NcclTransport& by) const {
     std::vector<int> ranks(static_cast<std::size_t>(group->size()));
     std::iota(ranks.begin(), ranks.end(), 0);
-    auto lane = transport->lane(group, std::move(ranks), connect_tag);
+    auto lane = by.lane(group, std::move(ranks), connect_tag);
     wait_until([&] { return lane->try_connect(); }, *group, connecting);
     return lane;
+  }
+  static Operation operation(const char* name, int peer = -1) {
+    return {.name = name, .bytes = 32, .size = 32, .where = std::source_location::current(), .peer = peer};
   }
 
   const ProcessGroup world = test_world();
@@ -123,6 +132,226 @@ TEST_F(HostNccl, ASplitIsRejectedWhileOperationsArePending) {
   const auto lane = transport->lane(parent, child, 0);
   wait_until([&] { return lane->try_connect(); }, *group, connecting);
   EXPECT_EQ(values_of<float>(values), std::vector<float>(8, static_cast<float>(size)));
+}
+
+/// Two lanes of the same ranks. The stream of the first lane executes nothing until open() is called.
+class OrderOfLanes {
+ public:
+  OrderOfLanes(std::shared_ptr<NcclTransport> transport, const std::shared_ptr<Communicator>& one,
+               const std::shared_ptr<NcclLane>& lane_of_one, const std::shared_ptr<Communicator>& two,
+               const std::shared_ptr<NcclLane>& lane_of_two)
+      : first(transport, one, lane_of_one), second(transport, two, lane_of_two) {
+    host_cuda::enqueue(lane_of_one->stream(), [open = open_] { return *open; });
+  }
+  void open() { *open_ = true; }
+
+  NcclCarrier first, second;
+
+ private:
+  std::shared_ptr<bool> open_ = std::make_shared<bool>(false);
+};
+
+TEST_F(HostNccl, OnlySerialOperationsWaitForThoseOfOtherLanes) {
+  for (const NcclOrder order : {NcclOrder::concurrent, NcclOrder::serial}) {
+    const auto ordered = std::make_shared<NcclTransport>(stream, shared, NcclOptions{.order = order});
+    const auto one = communicator("one"), two = communicator("two");
+    const auto lane_of_two = world_lane(two, *ordered);
+    OrderOfLanes lanes(ordered, one, world_lane(one, *ordered), two, lane_of_two);
+    const Tensor x = tensor_of(std::vector<float>(8, 1.0F)), y = tensor_of(std::vector<float>(8, 2.0F));
+    Pending before(lanes.first.all_reduce(operation("all_reduce"), x, Reduction::sum));
+    Pending after(lanes.second.all_reduce(operation("all_reduce"), y, Reduction::sum));
+    if (order == NcclOrder::concurrent) {
+      while (!after.test()) {
+      }
+    } else {
+      const auto in_its_stream = [&] {
+        shared->progress.poll();
+        return lane_of_two->oldest_flight() != nullptr;
+      };
+      wait_until(in_its_stream, *two, connecting);
+      EXPECT_FALSE(after.test());  // would send its values to the other ranks if it did not wait
+      world.barrier();             // then all would have been sent
+      for (int poll = 0; poll < 1000; ++poll) ASSERT_FALSE(after.test());
+    }
+    EXPECT_FALSE(before.test());
+    lanes.open();
+    after.wait();
+    before.wait();
+    EXPECT_EQ(values_of<float>(x), std::vector<float>(8, static_cast<float>(size)));
+    EXPECT_EQ(values_of<float>(y), std::vector<float>(8, static_cast<float>(2 * size)));
+  }
+}
+
+TEST_F(HostNccl, OperationsBehindOneThatFailsThrowItsError) {
+  const auto serial = std::make_shared<NcclTransport>(stream, shared, NcclOptions{.order = NcclOrder::serial});
+  const auto one = communicator("one"), two = communicator("two"), child = communicator("child");
+  const auto lane_of_two = world_lane(two, *serial);
+  OrderOfLanes lanes(serial, one, world_lane(one, *serial), two, lane_of_two);
+  lanes.open();
+  const auto split = serial->lane(lane_of_two, child, 0);  // until it ends, calls on its parent fail
+  const auto start = [&](NcclCarrier& carrier) {
+    return Pending(carrier.all_reduce(operation("all_reduce"), tensor_of(std::vector<float>(8)), Reduction::sum));
+  };
+  Pending first = start(lanes.first), failing = start(lanes.second), behind = start(lanes.first);
+  for (Pending* pending : {&behind, &failing}) {
+    try {
+      pending->wait();
+      ADD_FAILURE() << "came back";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("ncclAllReduce failed on GPU"));
+      EXPECT_THAT(error.what(), testing::HasSubstr("of group two: invalid usage"));
+    }
+  }
+  first.wait();
+  world.barrier();
+}
+
+TEST_F(HostNccl, MessagesDoNotWaitForSerialOperations) {
+  if (size < 2) GTEST_SKIP() << "needs two ranks";
+  const auto ordered = std::make_shared<NcclTransport>(stream, shared, NcclOptions{.order = NcclOrder::serial});
+  const auto one = communicator("one"), two = communicator("two");
+  OrderOfLanes lanes(ordered, one, world_lane(one, *ordered), two, world_lane(two, *ordered));
+  const Tensor x = tensor_of(std::vector<float>(8, 1.0F)), y = tensor_of(std::vector<float>(8, 2.0F)),
+               in = tensor_of(std::vector<float>(8)), out = tensor_of(std::vector<float>(8, static_cast<float>(rank)));
+  const int next = (rank + 1) % size, last = (rank + size - 1) % size;
+  Pending receive(lanes.second.receive(operation("receive", last), in));
+  Pending before(lanes.first.all_reduce(operation("all_reduce"), x, Reduction::sum));
+  Pending after(lanes.second.all_reduce(operation("all_reduce"), y, Reduction::sum));
+  Pending send(lanes.second.send(operation("send", next), out));
+  while (!receive.test() || !send.test()) {
+  }
+  EXPECT_FALSE(after.test());
+  lanes.open();
+  before.wait();
+  after.wait();
+  receive.wait();
+  send.wait();
+  EXPECT_EQ(values_of<float>(in), std::vector<float>(8, static_cast<float>(last)));
+  EXPECT_EQ(values_of<float>(y), std::vector<float>(8, static_cast<float>(2 * size)));
+}
+
+/// Memory of a GPU for at most two blocks of 1 MiB, one of which is in use: the next larger one makes the allocator
+/// return the other to the driver, which waits for all work of the GPU.
+class FullMemory {
+ public:
+  explicit FullMemory(const CudaStream& stream) : memory_(stream.memory()) {
+    used_ = memory_.allocate(mebibyte, MemoryKind::buffers);
+    memory_.allocate(mebibyte - mebibyte / 4, MemoryKind::buffers).reset();
+  }
+  void demand() { memory_.allocate(mebibyte, MemoryKind::buffers).reset(); }
+  static constexpr std::size_t mebibyte = std::size_t{1} << 20, limit = 2 * mebibyte + mebibyte / 8;
+
+ private:
+  Allocator& memory_;
+  std::shared_ptr<std::byte> used_;
+};
+
+TEST_F(HostNccl, MemoryReturnsToTheDriverOnceOtherRanksHaveJoined) {
+  const CudaStream full(stream.device(), FullMemory::limit);
+  const ProcessGroup group = test_world().on(full, Transport::nccl, tested_nccl());
+  const Tensor x = tensor_of(full, {8}, std::vector<float>(8, 1.0F));
+  group.all_reduce_async(x).wait();  // connects
+  FullMemory memory(full);
+  const Tensor word = Tensor::zeros(CpuStream(1), DType::f32, {1});
+  if (rank > 0) world.receive_async(word, 0).wait();
+  const LedgerPage& page = world.ledger().page();
+  const std::int64_t number = page.noted;
+  group.all_reduce_async(x).wait();  // on the GPU
+  if (rank == 0) {
+    for (int other = 1; other < size; ++other) world.send_async(word, other).wait();
+    memory.demand();
+    if (size > 1) EXPECT_GT(page.entry(number)->finished, 0) << "it ended before memory was freed";
+  }
+  EXPECT_EQ(values_of<float>(full, x), std::vector<float>(8, static_cast<float>(size * size)));
+  world.barrier();
+}
+
+TEST_F(HostNccl, AReceiveAheadThatWaitsForItsFirstSendDoesNotHoldMemory) {
+  if (size < 2) GTEST_SKIP() << "needs two ranks";
+  const CudaStream full(stream.device(), FullMemory::limit);
+  const ProcessGroup group = test_world().on(full, Transport::nccl, tested_nccl());
+  const Tensor x = tensor_of(full, {8}, std::vector<float>(8, rank == 0 ? 1.0F : 0.0F));
+  FullMemory memory(full);
+  const Tensor word = Tensor::zeros(CpuStream(1), DType::f32, {1});
+  if (rank == 0) {
+    world.receive_async(word, 1).wait();
+    group.send_async(x, 1).wait();
+  } else if (rank == 1) {
+    Pending pending = group.receive_async(x, 0);
+    memory.demand();
+    world.send_async(word, 0).wait();
+    pending.wait();
+    EXPECT_EQ(values_of<float>(full, x), std::vector<float>(8, 1.0F));
+  }
+  full.synchronise();
+  world.barrier();
+}
+
+TEST_F(HostNccl, ARankThatIsLostBeforeItsFirstOperationDoesNotHoldMemory) {
+  if (size < 2) GTEST_SKIP() << "needs two ranks";
+  const CudaStream full(stream.device(), FullMemory::limit);
+  const ProcessGroup hasty = test_world().on(full, Transport::nccl, tested_nccl());
+  const Tensor x = Tensor::zeros(full, DType::f32, {8});
+  full.synchronise();
+  FullMemory memory(full);
+  world.barrier();
+  hasty.set_timeout(short_time());
+  if (rank == 0) {
+    Pending pending = hasty.all_reduce_async(x);
+    memory.demand();
+    std::string message;
+    try {
+      pending.wait();
+      ADD_FAILURE() << "came back";
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    EXPECT_THAT(message, testing::HasSubstr("all_reduce of 32 B on group world (rank 0 of "));
+    EXPECT_THAT(message, testing::HasSubstr("run.timeout_seconds"));
+    memory.demand();
+  }
+  world.barrier();
+}
+
+TEST_F(HostNccl, ALostRankEndsTheWaitForMemory) {
+  if (size < 2) GTEST_SKIP() << "needs two ranks";
+  const CudaStream full(stream.device(), FullMemory::limit);
+  const ProcessGroup hasty = test_world().on(full, Transport::nccl, tested_nccl());
+  const Tensor x = Tensor::zeros(full, DType::f32, {8});
+  hasty.all_reduce_async(x).wait();  // connects
+  full.synchronise();
+  FullMemory memory(full);
+  world.barrier();
+  hasty.set_timeout(short_time());
+  std::string message;
+  if (rank == 0) {
+    hasty.all_reduce_async(x).wait();  // on the GPU
+    try {
+      memory.demand();
+      ADD_FAILURE() << "came back";
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    EXPECT_THAT(message, testing::HasSubstr("all_reduce of 32 B on group world (rank 0 of "));
+    EXPECT_THAT(message, testing::HasSubstr(" waited "));
+    EXPECT_THAT(message, testing::HasSubstr("run.timeout_seconds"));
+    memory.demand();  // the operations were aborted
+  }
+  world.barrier();
+}
+
+TEST_F(HostNccl, EveryLaneHasTheChannelsOfItsTransport) {
+  for (const int channels : {0, 3}) {
+    const auto limited = std::make_shared<NcclTransport>(stream, shared, NcclOptions{.channels = channels});
+    const auto group = communicator("world"), child = communicator("child");
+    const auto parent = world_lane(group, *limited);
+    const auto lane = limited->lane(parent, child, 0);
+    wait_until([&] { return lane->try_connect(); }, *group, connecting);
+    const int expected = channels > 0 ? channels : INT_MIN;
+    EXPECT_EQ(host_nccl::configuration(parent->handle()).maxCTAs, expected);
+    EXPECT_EQ(host_nccl::configuration(lane->handle()).maxCTAs, expected);
+    EXPECT_EQ(host_nccl::configuration(lane->handle()).minCTAs, INT_MIN);
+  }
 }
 
 TEST_F(HostNccl, NothingIsShared) {

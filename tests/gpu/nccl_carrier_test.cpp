@@ -38,14 +38,18 @@ TEST_F(NcclCarrierTest, EveryCollectiveOfOneRankKeepsItsValues) {
   const std::vector<float> values = numbers(count);
   const std::vector<std::int64_t> extents{count};
   const Tensor x = tensor_of(values), y = Tensor::zeros(stream, DType::f32, {count}),
-               z = Tensor::zeros(stream, DType::f32, {count}), rows = Tensor::zeros(stream, DType::f32, {count});
+               z = Tensor::zeros(stream, DType::f32, {count}), rows = Tensor::zeros(stream, DType::f32, {count}),
+               others = Tensor::zeros(stream, DType::f32, {count});
   for (const Reduction reduction : {Reduction::sum, Reduction::max, Reduction::min}) {
     Pending(carrier->all_reduce(operation("all_reduce", 4 * count), x, reduction)).wait();
   }
   Pending(carrier->reduce_scatter(operation("reduce_scatter", 4 * count), {x, y, extents})).wait();
   Pending(carrier->all_gather(operation("all_gather", 4 * count), {z, y, extents})).wait();
-  Pending(carrier->all_to_all(operation("all_to_all", 0), {z.raw(), extents, rows.raw(), extents, 4})).wait();
+  const std::vector<ProcessGroup::AllToAll> exchanges{{z.raw(), extents, rows.raw(), extents, 4},
+                                                      {x.raw(), extents, others.raw(), extents, 4}};
+  Pending(carrier->all_to_all(operation("all_to_all", 0), exchanges)).wait();
   EXPECT_EQ(values_of<float>(rows), values);
+  EXPECT_EQ(values_of<float>(others), values);
   shared->progress.poll();
   const LedgerPage& page = shared->ledger.page();
   EXPECT_EQ(page.noted, 6);

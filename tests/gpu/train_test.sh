@@ -106,10 +106,26 @@ if ((gpus >= 2)); then
   expect 0 ranks 2 "${gpu[@]}" --parallel.transport=nccl "${by_turns[@]}" --parallel.overlap=batches \
     "--run.dir=$work/nccl-overlapped"
   same_weights "$work/nccl-overlapped/$last" "$work/nccl-alone/$last"
+  NCCL_SOCKET_IFNAME=nothing expect 2 ranks 2 "${gpu[@]}" --parallel.transport=nccl "--run.dir=$work/no-network"
+  says err 'host .*: NCCL_SOCKET_IFNAME = nothing selects none of the network interfaces .*: correct or unset it'
+  # On two hosts, the start names the network. (The second rank only has another host name.)
+  if unshare --uts true 2> /dev/null; then
+    on_two_hosts() {
+      mpirun -n 1 "$lyceum" "$@" : -n 1 unshare --uts sh -c 'echo other > /proc/sys/kernel/hostname && exec "$@"' sh "$lyceum" "$@"
+    }
+    expect 0 on_two_hosts "${gpu[@]}" --parallel.transport=nccl --parallel.nccl_channels=2 "--run.dir=$work/two-hosts" --run.steps=1
+    says out '^network +NCCL: .*interfaces? .* on all 2 hosts$'
+  fi
+  # One operation of NCCL after another gives the same bits.
+  expect 0 ranks 2 "${gpu[@]}" --parallel.transport=nccl --parallel.nccl_order=serial "${by_turns[@]}" \
+    --parallel.overlap=batches "--run.dir=$work/nccl-serial"
+  same_weights "$work/nccl-serial/$last" "$work/nccl-alone/$last"
 fi
 if ((gpus >= 4)); then
   expect 0 ranks 4 "${gpu[@]}" --parallel.transport=nccl "${axes[@]}" "--run.dir=$work/nccl-axes"
   losses nccl-axes 1
+  expect 0 ranks 4 "${gpu[@]}" --parallel.transport=nccl --parallel.nccl_order=serial "${axes[@]}" "--run.dir=$work/serial-axes"
+  same_weights "$work/serial-axes/$last" "$work/nccl-axes/$last"
 fi
 
 expect 0 "$lyceum" eval "--checkpoint=$work/gpu/checkpoints" --run.device=cuda

@@ -19,8 +19,16 @@ inline Transport tested_transport() {
   return name && std::string_view(name) == "nccl" ? Transport::nccl : Transport::staged;
 }
 
+/// Returns the settings of NCCL: LYCEUM_TEST_NCCL_ORDER may be "serial".
+inline NcclOptions tested_nccl() {
+  const char* order = std::getenv("LYCEUM_TEST_NCCL_ORDER");
+  return {.order = order && std::string_view(order) == "serial" ? NcclOrder::serial : NcclOrder::concurrent};
+}
+
 /// Returns the group with tensors on tested_stream() and the tested transport.
-inline ProcessGroup tested(const ProcessGroup& group) { return group.on(tested_stream(), tested_transport()); }
+inline ProcessGroup tested(const ProcessGroup& group) {
+  return group.on(tested_stream(), tested_transport(), tested_nccl());
+}
 
 /// True if the tested transport adds in the order of ranks, so that sums are bit-identical to serial ones.
 inline bool sums_in_rank_order() { return tested_transport() != Transport::nccl; }

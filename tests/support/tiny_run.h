@@ -95,7 +95,7 @@ inline std::unique_ptr<RunSetup> make_setup(const ProcessGroup& world, const Mes
                                             const Stream& stream = fresh_stream()) {
   const Transport transport = asynchronous(stream) ? tested_transport() : Transport::mpi;
   return std::make_unique<RunSetup>(
-      RunSetup{.stream = stream, .mesh = Mesh::create(world.on(stream, transport), shape)});
+      RunSetup{.stream = stream, .mesh = Mesh::create(world.on(stream, transport, tested_nccl()), shape)});
 }
 
 }  // namespace lyceum

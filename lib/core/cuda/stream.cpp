@@ -1,4 +1,8 @@
+#include <algorithm>
+#include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/allocator.h"
@@ -17,8 +21,11 @@ namespace {
 
 class DeviceSource : public MemorySource {
  public:
-  DeviceSource(int device, cudaStream_t stream)
-      : device_(device), stream_(stream), name_("memory on GPU " + std::to_string(device)) {}
+  DeviceSource(int device, cudaStream_t stream, std::function<void()> settle)
+      : device_(device),
+        stream_(stream),
+        settle_(std::move(settle)),
+        name_("memory on GPU " + std::to_string(device)) {}
 
   std::byte* take(std::size_t bytes) override {
     check(cudaSetDevice(device_), "cudaSetDevice");
@@ -31,8 +38,10 @@ class DeviceSource : public MemorySource {
     check(state, "cudaMalloc");
     return static_cast<std::byte*>(block);
   }
-  // cudaFree() waits for all work of the device. At the end of the process the driver may have been unloaded and have
-  // freed the memory already, so its result is ignored.
+  void settle() override { settle_(); }
+  // cudaFree() waits for all work of the device, also for that which waits for other ranks, and cannot be interrupted.
+  // At the end of the process the driver may have been unloaded and have freed the memory already, so its result is
+  // ignored.
   void give_back(std::byte* block, std::size_t) override { cudaFree(block); }
   void clear(std::byte* block, std::size_t bytes) override {
     if (bytes) check(cudaMemsetAsync(block, 0, bytes, stream_), "cudaMemsetAsync");
@@ -42,6 +51,7 @@ class DeviceSource : public MemorySource {
  private:
   int device_;
   cudaStream_t stream_;
+  std::function<void()> settle_;
   std::string name_;
 };
 
@@ -61,6 +71,8 @@ struct CudaStream::State {
   State& operator=(const State&) = delete;
   ~State();
   void wait_until(const std::function<bool()>& reached) const;
+  /// Waits until no work of the device waits for other ranks.
+  void settle() const;
 };
 
 int CudaStream::device_count() {
@@ -78,7 +90,10 @@ CudaStream::CudaStream(int device, std::size_t limit) : state_(std::make_shared<
   check(cudaSetDevice(device), "cudaSetDevice");
   check(cudaDeviceGetAttribute(&state_->processors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
   check(cudaStreamCreateWithFlags(&state_->handle, cudaStreamNonBlocking), "cudaStreamCreate");
-  state_->memory = Allocator::create(std::make_unique<DeviceSource>(device, state_->handle), limit);
+  const auto settle = [stream = std::weak_ptr(state_)] {
+    if (const auto state = stream.lock()) state->settle();
+  };
+  state_->memory = Allocator::create(std::make_unique<DeviceSource>(device, state_->handle, settle), limit);
   state_->fault = state_->memory->allocate_zeros(sizeof(DeviceFault), MemoryKind::buffers);
   void* seen = nullptr;
   check(cudaHostAlloc(&seen, sizeof(DeviceFault), cudaHostAllocDefault), "cudaHostAlloc");
@@ -132,6 +147,11 @@ void CudaStream::State::wait_until(const std::function<bool()>& reached) const {
   }
   if (!notified) return;
   for (WaitObserver* observer : observers) observer->over();
+}
+
+void CudaStream::State::settle() const {
+  wait_until(
+      [this] { return std::ranges::all_of(observers, [](WaitObserver* observer) { return observer->settled(); }); });
 }
 
 void CudaStream::synchronise() const {

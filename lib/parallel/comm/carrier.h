@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/stream.h"
@@ -35,7 +36,7 @@ class Carrier {
   /// Starts a message to (send) or from (receive) rank operation.peer of the group.
   virtual Started send(const Operation& operation, const Tensor& values) = 0;
   virtual Started receive(const Operation& operation, const Tensor& values) = 0;
-  virtual Started all_to_all(const Operation& operation, const ProcessGroup::AllToAll& exchange) = 0;
+  virtual Started all_to_all(const Operation& operation, std::span<const ProcessGroup::AllToAll> exchanges) = 0;
   /// Collective over the group, which has just been split by colour. Returns the carrier of `child`, the part with this
   /// rank; null for a group of one.
   virtual std::unique_ptr<Carrier> split(const std::shared_ptr<Communicator>& child, int colour, Where where) = 0;

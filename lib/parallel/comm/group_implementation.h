@@ -29,7 +29,7 @@ struct ProcessGroup::Implementation {
   /// Copies between two buffers of this rank, in the memory where its tensors are.
   void copy(void* to, const void* from, std::size_t bytes) const;
   /// Starts an all-to-all of checked arguments over `by`.
-  Pending exchange(const AllToAll& exchange, Carrier& by, Where where);
+  Pending exchange(std::span<const AllToAll> exchanges, Carrier& by, Where where);
 
   std::shared_ptr<Communicator> communicator;
   std::shared_ptr<TensorTransport> transport;

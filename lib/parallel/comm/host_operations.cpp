@@ -172,7 +172,7 @@ void ProcessGroup::all_to_all(const NumbersToAll& exchange, Where where) const {
                       .row_bytes = sizeof(std::int64_t)};
   require_fitting(*this, rows);
   if (size() > 1) {
-    implementation_->exchange(rows, implementation_->host, where).wait();
+    implementation_->exchange(std::span(&rows, 1), implementation_->host, where).wait();
   } else {
     std::ranges::copy(exchange.sent, exchange.received.begin());
   }

@@ -16,9 +16,9 @@ struct LedgerEntry {
   std::uint64_t group = 0;  // identity of the group: the same on all its members, and unique in the job
   /// Number among the collective operations of the group, or among its messages with the same from and to
   std::int64_t index = -1;
-  std::int64_t size = 0;                     // bytes on which all ranks must agree (all_to_all: the size of a row)
-  std::int64_t bytes = 0;                    // bytes that this rank passes, as counted by ProcessGroup::Traffic
-  std::int32_t from = -1, to = -1;           // messages only: sender and receiver, as ranks of the job
+  std::int64_t size = 0;            // bytes on which all ranks must agree (all_to_all: of a row of every tensor)
+  std::int64_t bytes = 0;           // bytes that this rank passes, as counted by ProcessGroup::Traffic
+  std::int32_t from = -1, to = -1;  // messages only: sender and receiver, as ranks of the job
   std::int32_t members = 0, group_rank = 0;  // size of the group, and this rank's rank in it
   std::int32_t line = 0;
   double started = 0, finished = 0;  // seconds on this machine's monotonic clock; 0: not yet

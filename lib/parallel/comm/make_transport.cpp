@@ -19,7 +19,8 @@ class HostTransport final : public TensorTransport {
 
 }  // namespace
 
-std::shared_ptr<TensorTransport> make_transport(Stream stream, Transport transport, const Communicator& world) {
+std::shared_ptr<TensorTransport> make_transport(Stream stream, Transport transport,
+                                                [[maybe_unused]] const NcclOptions& nccl, const Communicator& world) {
   const bool rehearses = std::holds_alternative<RehearsalStream>(stream);
   require(!rehearses || world.rehearses() || world.alone(),
           "the groups of a job that computes cannot use the stream of a rehearsal");
@@ -28,7 +29,8 @@ std::shared_ptr<TensorTransport> make_transport(Stream stream, Transport transpo
     require_usage(transport != Transport::mpi,
                   "tensors on GPU {} cannot be sent by MPI alone: choose nccl, or staged if ranks share a GPU",
                   cuda->device());
-    return transport == Transport::nccl ? make_nccl_transport(*cuda, world.shared()) : make_staged_transport(*cuda);
+    return transport == Transport::nccl ? make_nccl_transport(*cuda, world.shared(), nccl)
+                                        : make_staged_transport(*cuda);
   }
 #endif
   require_usage(rehearses || transport == Transport::mpi,

@@ -7,6 +7,7 @@
 #include "parallel/comm/all_reduce.h"
 #include "parallel/comm/chunks.h"
 #include "parallel/comm/reduce_scatter.h"
+#include "parallel/comm/row_exchange.h"
 #include "parallel/comm/tree.h"
 
 namespace lyceum {
@@ -71,32 +72,8 @@ Carrier::Started MpiCarrier::receive(const Operation& operation, const Tensor& v
   return state;
 }
 
-// One message per pair of ranks and direction; receives are started first. Messages between two ranks keep their order.
-// So exchanges that all ranks start in the same order match, even if several are in flight. Ranks with nothing to send
-// or receive start the operation too, so that operation numbers in the ledger agree.
-Carrier::Started MpiCarrier::all_to_all(const Operation& operation, const ProcessGroup::AllToAll& exchange) {
-  const auto self = static_cast<std::size_t>(communicator_->rank()),
-             ranks = static_cast<std::size_t>(communicator_->size());
-  const std::vector<std::int64_t> send_at = row_offsets(exchange.send_rows, exchange.row_bytes),
-                                  receive_at = row_offsets(exchange.receive_rows, exchange.row_bytes);
-  const auto* sent = static_cast<const std::byte*>(exchange.sent);
-  auto* received = static_cast<std::byte*>(exchange.received);
-  auto state = std::make_unique<Messages>(communicator_, operation);
-  if (const std::int64_t own = exchange.send_rows[self] * exchange.row_bytes) {
-    std::memcpy(received + receive_at[self], sent + send_at[self], static_cast<std::size_t>(own));
-  }
-  for (std::size_t step = 1; step < ranks; ++step) {
-    const std::size_t from = (self + ranks - step) % ranks;
-    if (exchange.receive_rows[from] == 0) continue;
-    state->receive(received + receive_at[from], exchange.receive_rows[from] * exchange.row_bytes,
-                   static_cast<int>(from), all_to_all_tag);
-  }
-  for (std::size_t step = 1; step < ranks; ++step) {
-    const std::size_t to = (self + step) % ranks;
-    if (exchange.send_rows[to] == 0) continue;
-    state->send(sent + send_at[to], exchange.send_rows[to] * exchange.row_bytes, static_cast<int>(to), all_to_all_tag);
-  }
-  return state;
+Carrier::Started MpiCarrier::all_to_all(const Operation& operation, std::span<const ProcessGroup::AllToAll> exchanges) {
+  return std::make_unique<RowExchange>(communicator_, operation, exchanges);
 }
 
 std::unique_ptr<Carrier> MpiCarrier::split(const std::shared_ptr<Communicator>& child, int, Where) {

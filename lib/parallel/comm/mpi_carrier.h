@@ -14,7 +14,7 @@ class MpiCarrier final : public Carrier {
   Started all_gather(const Operation& operation, const Parts& parts) override;
   Started send(const Operation& operation, const Tensor& values) override;
   Started receive(const Operation& operation, const Tensor& values) override;
-  Started all_to_all(const Operation& operation, const ProcessGroup::AllToAll& exchange) override;
+  Started all_to_all(const Operation& operation, std::span<const ProcessGroup::AllToAll> exchanges) override;
   std::unique_ptr<Carrier> split(const std::shared_ptr<Communicator>& child, int colour, Where where) override;
 
  private:

@@ -99,9 +99,9 @@ ProcessGroup ProcessGroup::rehearsal(int rank, int ranks, bool counts_messages) 
                 {}, {});
 }
 
-ProcessGroup ProcessGroup::on(Stream stream, Transport transport, Where where) const {
+ProcessGroup ProcessGroup::on(Stream stream, Transport transport, const NcclOptions& nccl, Where where) const {
   const std::shared_ptr<Communicator>& communicator = implementation_->communicator;
-  std::shared_ptr<TensorTransport> by = make_transport(std::move(stream), transport, *communicator);
+  std::shared_ptr<TensorTransport> by = make_transport(std::move(stream), transport, nccl, *communicator);
   const bool travels = !communicator->alone() && !communicator->rehearses();
   std::unique_ptr<Carrier> carrier = travels ? by->carrier(communicator, where) : nullptr;
   return create(communicator, std::move(by), std::move(carrier));

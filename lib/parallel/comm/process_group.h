@@ -97,8 +97,8 @@ class ProcessGroup {
   /// Collective. Returns a group of the same ranks whose tensors are in the memory of `stream`, with its own traffic
   /// counters. Groups split from it use the same stream and transport. A host stream requires Transport::mpi, a GPU
   /// stream Transport::staged or Transport::nccl; throws a usage Error otherwise. A RehearsalStream accepts any
-  /// transport.
-  [[nodiscard]] ProcessGroup on(Stream stream, Transport transport,
+  /// transport. `nccl` applies to Transport::nccl and must be the same on all ranks.
+  [[nodiscard]] ProcessGroup on(Stream stream, Transport transport, const NcclOptions& nccl = {},
                                 Where where = std::source_location::current()) const;
   ProcessGroup(ProcessGroup&&) noexcept;
   ProcessGroup& operator=(ProcessGroup&&) noexcept;
@@ -192,6 +192,10 @@ class ProcessGroup {
     std::shared_ptr<const void> owner{};
   };
   Pending all_to_all_async(const AllToAll& exchange, Where where = std::source_location::current()) const;
+  /// Exchanges rows of several tensors in one operation, with the results of one all_to_all_async() for each. All ranks
+  /// must pass equally many exchanges, of the same row_bytes. Takes fewer messages: NCCL sends all tensors together,
+  /// and over MPI, few rows of several tensors for a rank travel in one message (RowExchange).
+  Pending all_to_all_async(std::span<const AllToAll> exchanges, Where where = std::source_location::current()) const;
   void all_to_all(const AllToAll& exchange, Where where = std::source_location::current()) const;
   /// An all-to-all of numbers in host memory: `send_counts[r]` of them are sent to rank r.
   struct NumbersToAll {

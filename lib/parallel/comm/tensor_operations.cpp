@@ -6,6 +6,7 @@
 #include "parallel/comm/group_implementation.h"
 #include "parallel/comm/reduce_in_order.h"
 #include "parallel/comm/reduce_scatter.h"
+#include "parallel/comm/row_exchange.h"
 
 // The operations of a group on tensors. They use the group's transport.
 namespace lyceum {
@@ -139,28 +140,36 @@ void require_fitting(const ProcessGroup& group, const ProcessGroup::AllToAll& ex
           exchange.send_rows[self], exchange.receive_rows[self]);
 }
 
-Pending ProcessGroup::Implementation::exchange(const AllToAll& exchange, Carrier& by, Where where) {
-  const std::int64_t away =
-      (total(exchange.send_rows) - exchange.send_rows[static_cast<std::size_t>(communicator->rank())]) *
-      exchange.row_bytes;
-  const Operation operation{.name = "all_to_all", .bytes = away, .size = exchange.row_bytes, .where = where};
+Pending ProcessGroup::Implementation::exchange(std::span<const AllToAll> exchanges, Carrier& by, Where where) {
+  Operation operation{.name = "all_to_all", .bytes = 0, .size = 0, .where = where};
+  for (const AllToAll& exchange : exchanges) {
+    const std::int64_t own = exchange.send_rows[static_cast<std::size_t>(communicator->rank())];
+    operation.bytes += (total(exchange.send_rows) - own) * exchange.row_bytes;
+    operation.size += exchange.row_bytes;
+  }
   if (!enter(operation, traffic.all_to_all)) {
-    rehearse_messages([&] {
-      return communicator->size() - 1 - std::ranges::count(exchange.send_rows, 0) +
-             (exchange.send_rows[static_cast<std::size_t>(communicator->rank())] == 0 ? 1 : 0);
-    });
+    rehearse_messages([&] { return messages_of_exchange(communicator->rank(), exchanges); });
     return {};
   }
-  Carrier::Started started = by.all_to_all(operation, exchange);
-  if (exchange.owner) started->keep(exchange.owner);
+  Carrier::Started started = by.all_to_all(operation, exchanges);
+  for (const AllToAll& exchange : exchanges) {
+    if (exchange.owner) started->keep(exchange.owner);
+  }
   return Pending(std::move(started));
 }
 
 Pending ProcessGroup::all_to_all_async(const AllToAll& exchange, Where where) const {
-  require_fitting(*this, exchange);
-  if (size() > 1) return implementation_->exchange(exchange, implementation_->tensors(), where);
-  implementation_->copy(exchange.received, exchange.sent,
-                        static_cast<std::size_t>(exchange.send_rows[0] * exchange.row_bytes));
+  return all_to_all_async(std::span(&exchange, 1), where);
+}
+
+Pending ProcessGroup::all_to_all_async(std::span<const AllToAll> exchanges, Where where) const {
+  for (const AllToAll& exchange : exchanges) require_fitting(*this, exchange);
+  if (exchanges.empty()) return {};
+  if (size() > 1) return implementation_->exchange(exchanges, implementation_->tensors(), where);
+  for (const AllToAll& exchange : exchanges) {
+    implementation_->copy(exchange.received, exchange.sent,
+                          static_cast<std::size_t>(exchange.send_rows[0] * exchange.row_bytes));
+  }
   return {};
 }
 

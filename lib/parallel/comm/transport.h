@@ -12,4 +12,19 @@ namespace lyceum {
 ///   all_reduce and reduce_scatter. bf16 sums are rounded at every step. max and min may lose a NaN.
 enum class Transport { mpi, staged, nccl };
 
+/// The order of the NCCL operations of a process on its GPU, except messages between two ranks.
+/// - concurrent: the operations of one group run in the order in which they were started, those of different groups at
+///   the same time.
+/// - serial: all operations run one after another, in the order in which they were started.
+enum class NcclOrder { concurrent, serial };
+
+/// Settings of Transport::nccl.
+struct NcclOptions {
+  NcclOrder order = NcclOrder::concurrent;
+  /// The largest number of channels of a communicator. NCCL uses one thread block per channel, and has buffers for each
+  /// channel. Communication between pairs of ranks (send, receive, all-to-all) rounds it up to a power of two. 0: NCCL
+  /// chooses.
+  int channels = 0;
+};
+
 }  // namespace lyceum

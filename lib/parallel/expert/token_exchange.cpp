@@ -58,18 +58,22 @@ Tensor mapped(const Stream& stream, const Tensor& index, const std::vector<std::
 
 }  // namespace
 
-RowsInFlight::RowsInFlight(const Stream& stream, const ProcessGroup& group, Tensor rows,
+RowsInFlight::RowsInFlight(const Stream& stream, const ProcessGroup& group, std::vector<Tensor> tensors,
                            std::span<const std::int64_t> send_rows, std::span<const std::int64_t> receive_rows)
-    : group_(&group),
-      sent_(std::move(rows)),
-      received_(Tensor::empty(stream, sent_.dtype(), {sum(receive_rows), sent_.shape()[1]})) {
+    : group_(&group), sent_(std::move(tensors)) {
+  std::vector<ProcessGroup::AllToAll> exchanges;
+  for (const Tensor& sent : sent_) {
+    const Tensor& received =
+        received_.emplace_back(Tensor::empty(stream, sent.dtype(), {sum(receive_rows), sent.shape()[1]}));
+    exchanges.push_back({.sent = sent.raw(),
+                         .send_rows = send_rows,
+                         .received = received.raw(),
+                         .receive_rows = receive_rows,
+                         .row_bytes = sent.shape()[1] * static_cast<std::int64_t>(size_of(sent.dtype())),
+                         .owner = std::make_shared<std::pair<Tensor, Tensor>>(sent, received)});
+  }
   const ProfileScope timed(profile_of(stream), "all-to-all");
-  pending_ = group.all_to_all_async({.sent = sent_.raw(),
-                                     .send_rows = send_rows,
-                                     .received = received_.raw(),
-                                     .receive_rows = receive_rows,
-                                     .row_bytes = sent_.shape()[1] * static_cast<std::int64_t>(size_of(sent_.dtype())),
-                                     .owner = std::make_shared<std::pair<Tensor, Tensor>>(sent_, received_)});
+  pending_ = group.all_to_all_async(exchanges);
   group.turns().note_start();
 }
 
@@ -78,21 +82,23 @@ void RowsInFlight::wait(const Stream& stream) {
   pending_.wait();
 }
 
-Tensor RowsInFlight::arrived(const Stream& stream, bool ends_turn) {
+std::vector<Tensor> RowsInFlight::all_arrived(const Stream& stream, bool ends_turn) {
   if (ends_turn) group_->turns().before_wait();
   wait(stream);
-  sent_ = {};
+  sent_.clear();
   return std::exchange(received_, {});
 }
 
-RowsInFlight TokenExchange::send(const Stream& stream, const Tensor& x) const {
-  RowsInFlight rows(stream, *group, gather_rows(stream, x, copies.pair_of_row, copies.top_k), send_rows, receive_rows);
-  if (!overlaps) rows.wait(stream);
-  return rows;
+RowsInFlight TokenExchange::send(const Stream& stream, std::span<const Tensor> tensors) const {
+  std::vector<Tensor> rows;
+  for (const Tensor& x : tensors) rows.push_back(gather_rows(stream, x, copies.pair_of_row, copies.top_k));
+  RowsInFlight in_flight(stream, *group, std::move(rows), send_rows, receive_rows);
+  if (!overlaps) in_flight.wait(stream);
+  return in_flight;
 }
 
-RowsInFlight TokenExchange::answer(const Stream& stream, const Tensor& y) const {
-  RowsInFlight rows(stream, *group, y, receive_rows, send_rows);
+RowsInFlight TokenExchange::answer(const Stream& stream, std::vector<Tensor> tensors) const {
+  RowsInFlight rows(stream, *group, std::move(tensors), receive_rows, send_rows);
   if (!overlaps) rows.wait(stream);
   return rows;
 }
@@ -137,22 +143,41 @@ std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const H
                     .overlaps = overlaps});
 }
 
-Tensor SendTokens::forward(const Stream& stream, Saved&, const Tensor& x) const {
-  *in_flight = exchange->send(stream, x);
-  return in_flight->destination();
+std::array<Tensor, 2> SendTokens::forward(const Stream& stream, Saved&, const Tensor& x, const Tensor& gates) const {
+  RowsInFlight& rows = in_flight->rows;
+  rows = exchange->send(stream, std::array{x, gates, std::exchange(in_flight->index, {})});
+  return {rows.destination(0), rows.destination(1)};
 }
 
-std::array<Tensor, 1> SendTokens::backward(const Stream& stream, Saved&, const Tensor&) const {
-  return {exchange->sums(stream, in_flight->arrived(stream))};
+std::array<Tensor, 2> SendTokens::backward(const Stream& stream, Saved&, const Tensor& d_sent,
+                                           const Tensor& d_sent_gates) const {
+  const std::vector<Tensor> answers = in_flight->rows.all_arrived(stream);
+  auto next = answers.begin();
+  const auto sums = [&](const Tensor& sent) { return sent.defined() ? exchange->sums(stream, *next++) : Tensor(); };
+  return {sums(d_sent), sums(d_sent_gates)};  // in this order
 }
 
-Tensor TakeTokens::forward(const Stream& stream, Saved&, const Tensor&) const {
-  return in_flight->arrived(stream, ends_turn);
+std::array<Tensor, 2> TakeTokens::forward(const Stream& stream, Saved&, const Tensor&, const Tensor&) const {
+  std::vector<Tensor> received = in_flight->rows.all_arrived(stream, ends_turn);
+  in_flight->index = std::move(received[2]);
+  return {std::move(received[0]), std::move(received[1])};
 }
 
-std::array<Tensor, 1> TakeTokens::backward(const Stream& stream, Saved&, const Tensor& d_received) const {
-  *in_flight = exchange->answer(stream, d_received);
-  return {in_flight->destination()};
+std::array<Tensor, 2> TakeTokens::backward(const Stream& stream, Saved&, const Tensor& d_received,
+                                           const Tensor& d_received_gates) const {
+  const std::array gradients{d_received, d_received_gates};
+  const auto needed = [&](std::size_t i) { return gradients[i].defined() && in_flight->differentiable[i]; };
+  std::vector<Tensor> sent;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (needed(i)) sent.push_back(gradients[i]);
+  }
+  in_flight->rows = exchange->answer(stream, std::move(sent));
+  std::array<Tensor, 2> destinations;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (needed(i)) destinations[i] = in_flight->rows.destination(next++);
+  }
+  return destinations;
 }
 
 Tensor SendTokensAgain::forward(const Stream& stream, Saved&, const Tensor& x) const {
@@ -169,15 +194,15 @@ std::array<Tensor, 1> SumAnswers::backward(const Stream& stream, Saved&, const T
 
 TokensAndChoices dispatched(Tape& tape, const std::shared_ptr<const TokenExchange>& exchange,
                             const TokensAndChoices& tokens, const std::function<void()>& meanwhile) {
-  const auto x = std::make_shared<RowsInFlight>(), gates = std::make_shared<RowsInFlight>();
-  const Variable sent_x = tape.apply(SendTokens{exchange, x}, tokens.x);
-  const Variable sent_gates = tape.apply(SendTokens{exchange, gates}, tokens.gates);
-  RowsInFlight index = exchange->send(tape.stream(), tokens.index);
+  const auto needed = [](const Variable& variable) { return variable.id != Variable::no_gradient; };
+  const auto in_flight = std::make_shared<TokensInFlight>(
+      TokensInFlight{.index = tokens.index, .differentiable = {needed(tokens.x), needed(tokens.gates)}});
+  const auto [sent_x, sent_gates] = tape.apply(SendTokens{exchange, in_flight}, tokens.x, tokens.gates);
   meanwhile();
-  const bool ends_turn = !tape.replaying();
-  return {.x = tape.apply(TakeTokens{exchange, x, ends_turn}, sent_x),
-          .gates = tape.apply(TakeTokens{exchange, gates, ends_turn}, sent_gates),
-          .index = index.arrived(tape.stream(), ends_turn),
+  auto [x, gates] = tape.apply(TakeTokens{exchange, in_flight, !tape.replaying()}, sent_x, sent_gates);
+  return {.x = std::move(x),
+          .gates = std::move(gates),
+          .index = std::exchange(in_flight->index, {}),
           .pairs = exchange->pairs};
 }
 

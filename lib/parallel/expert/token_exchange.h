@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <span>
@@ -12,9 +13,9 @@
 
 namespace lyceum {
 
-/// Rows in flight between the ranks of a group, while this rank continues with other work. Over NCCL the transfer runs
-/// in the background. MPI transfers large messages only while a rank waits for some operation; the rest is transferred
-/// in wait().
+/// Rows of one or several tensors in flight between the ranks of a group, while this rank continues with other work.
+/// Over NCCL the transfer runs in the background. MPI transfers large messages only while a rank waits for some
+/// operation; the rest is transferred in wait().
 ///
 /// With two alternating tasks (ProcessGroup::turns()), the other task continues when one is about to wait for rows.
 /// Exchanges of a recomputation (Tape::recompute()) must not end a turn: backward passes would have more turns than
@@ -22,22 +23,28 @@ namespace lyceum {
 class RowsInFlight {
  public:
   RowsInFlight() = default;
-  /// Collective. Starts to send `send_rows[r]` rows to each rank r, in rank order, and to receive `receive_rows[r]`.
+  /// Collective. Starts to send `send_rows[r]` rows of each tensor to each rank r, in rank order, and to receive
+  /// `receive_rows[r]` rows of each. All tensors travel in one operation.
+  RowsInFlight(const Stream& stream, const ProcessGroup& group, std::vector<Tensor> tensors,
+               std::span<const std::int64_t> send_rows, std::span<const std::int64_t> receive_rows);
   RowsInFlight(const Stream& stream, const ProcessGroup& group, Tensor rows, std::span<const std::int64_t> send_rows,
-               std::span<const std::int64_t> receive_rows);
+               std::span<const std::int64_t> receive_rows)
+      : RowsInFlight(stream, group, std::vector<Tensor>{std::move(rows)}, send_rows, receive_rows) {}
 
-  /// Returns the memory of the received rows; it must not be read yet.
-  const Tensor& destination() const { return received_; }
+  /// Returns the memory of the received rows of a tensor; it must not be read yet.
+  const Tensor& destination(std::size_t tensor = 0) const { return received_[tensor]; }
   /// Waits for the transfer, see Pending::wait(): work added to the stream afterwards can read the rows. Further calls
   /// have no effect.
   void wait(const Stream& stream);
-  /// Waits for the rows and returns them. Call once. With `ends_turn`, first lets the other of two alternating tasks
-  /// continue (Turns::before_wait()).
-  Tensor arrived(const Stream& stream, bool ends_turn = true);
+  /// Waits for the rows and returns them, for each tensor. Call once. With `ends_turn`, first lets the other of two
+  /// alternating tasks continue (Turns::before_wait()).
+  std::vector<Tensor> all_arrived(const Stream& stream, bool ends_turn = true);
+  /// Returns all_arrived() for a single tensor.
+  Tensor arrived(const Stream& stream, bool ends_turn = true) { return all_arrived(stream, ends_turn).front(); }
 
  private:
   const ProcessGroup* group_ = nullptr;
-  Tensor sent_, received_;
+  std::vector<Tensor> sent_, received_;
   Pending pending_;
 };
 
@@ -53,10 +60,12 @@ struct TokenExchange {
   std::int64_t pairs;    // number of choices of the received tokens that are behind this rank
   bool overlaps = true;  // false: send() and answer() wait for the transfer
 
-  /// Starts to send rows of any type. [tokens, width] → [received, width]
-  RowsInFlight send(const Stream& stream, const Tensor& x) const;
+  /// Starts to send rows of any type, of one or several tensors. [tokens, width] → [received, width]
+  RowsInFlight send(const Stream& stream, std::span<const Tensor> tensors) const;
+  RowsInFlight send(const Stream& stream, const Tensor& x) const { return send(stream, std::span(&x, 1)); }
   /// Starts to return rows to the ranks they came from. [received, width] → [sent, width]
-  RowsInFlight answer(const Stream& stream, const Tensor& y) const;
+  RowsInFlight answer(const Stream& stream, std::vector<Tensor> tensors) const;
+  RowsInFlight answer(const Stream& stream, const Tensor& y) const { return answer(stream, std::vector<Tensor>{y}); }
   /// Returns, for each token, the sum of its rows from all ranks that it was sent to, in the order of its first choices
   /// behind these ranks. bf16 rows are rounded before they are sent, and summed in f32. [sent, width] → [tokens, width]
   Tensor sums(const Stream& stream, const Tensor& answers) const { return copies.sums(stream, answers); }
@@ -67,27 +76,36 @@ struct TokenExchange {
 std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const Hop& hop, const Tensor& index,
                                                    bool overlaps = true);
 
-/// Send tokens to the ranks of their experts, in two operations: the tokens are in flight while the tape runs the
-/// operations between the two. In the backward pass, TakeTokens sends the gradients back, and SendTokens receives and
-/// sums them for each token. Only TakeTokens may read the result of SendTokens.
+/// Tokens on their way to experts, or their gradients on the way back.
+struct TokensInFlight {
+  Tensor index;  // i32: chosen experts of the tokens to send [tokens, k], then of the received ones
+  std::array<bool, 2> differentiable{true, true};  // true if gradients of the tokens, and of their gates, are needed
+  RowsInFlight rows{};
+};
+/// Send tokens, their gates and choices to the ranks of their experts, in two operations: the tokens are in flight
+/// while the tape runs the operations between the two. In the backward pass, TakeTokens sends the gradients of tokens
+/// and gates back, and SendTokens receives and sums them for each token. Only TakeTokens may read the results of
+/// SendTokens.
 struct SendTokens {
   std::shared_ptr<const TokenExchange> exchange;
-  std::shared_ptr<RowsInFlight> in_flight;  // shared with the matching TakeTokens
+  std::shared_ptr<TokensInFlight> in_flight;  // shared with the matching TakeTokens
 
   struct Saved {};
-  Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
-  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_sent) const;
+  std::array<Tensor, 2> forward(const Stream& stream, Saved& saved, const Tensor& x, const Tensor& gates) const;
+  std::array<Tensor, 2> backward(const Stream& stream, Saved& saved, const Tensor& d_sent,
+                                 const Tensor& d_sent_gates) const;
 };
 struct TakeTokens {
   std::shared_ptr<const TokenExchange> exchange;
-  std::shared_ptr<RowsInFlight> in_flight;
-  bool ends_turn = true;  // in the forward pass, see RowsInFlight::arrived()
+  std::shared_ptr<TokensInFlight> in_flight;
+  bool ends_turn = true;  // in the forward pass, see RowsInFlight::all_arrived()
 
   struct Saved {};
-  Tensor forward(const Stream& stream, Saved& saved, const Tensor& sent) const;
-  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_received) const;
+  std::array<Tensor, 2> forward(const Stream& stream, Saved& saved, const Tensor& sent, const Tensor& sent_gates) const;
+  std::array<Tensor, 2> backward(const Stream& stream, Saved& saved, const Tensor& d_received,
+                                 const Tensor& d_received_gates) const;
 };
-/// SendTokens and TakeTokens as one operation, with which Tape::release() receives the tokens again.
+/// Sends only the tokens, with which Tape::release() receives them again.
 struct SendTokensAgain {
   std::shared_ptr<const TokenExchange> exchange;
 
@@ -99,7 +117,7 @@ struct SendTokensAgain {
 /// gradient of each token to the ranks of its experts.
 struct SumAnswers {
   std::shared_ptr<const TokenExchange> exchange;
-  bool ends_turn = true;  // in the forward pass, see RowsInFlight::arrived()
+  bool ends_turn = true;  // in the forward pass, see RowsInFlight::all_arrived()
 
   struct Saved {};
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& answers) const;

@@ -27,6 +27,30 @@ bool can_share_row(const RankResources& a, const RankResources& b) {
   return a.host == b.host && a.threads == b.threads && a.memory == b.memory && a.device == b.device;
 }
 
+/// Returns the network devices that NCCL uses between hosts; empty without NCCL or on one host.
+std::string network_line(std::span<const RankResources> resources) {
+  constexpr std::size_t most_hosts = 4;
+  std::vector<std::string> hosts;
+  std::vector<std::pair<std::string, std::vector<std::string>>> networks;  // with their hosts
+  for (const RankResources& rank : resources) {
+    if (rank.network.empty() || std::ranges::find(hosts, rank.host) != hosts.end()) continue;
+    hosts.push_back(rank.host);
+    auto known = std::ranges::find(networks, rank.network, [](const auto& network) { return network.first; });
+    if (known == networks.end()) known = networks.insert(known, {rank.network, {}});
+    known->second.push_back(rank.host);
+  }
+  if (hosts.size() < 2) return "";
+  if (networks.size() == 1) return fmt::format("network    NCCL: {} on all {} hosts", networks[0].first, hosts.size());
+  std::string text;
+  for (const auto& [network, its_hosts] : networks) {
+    const auto named = std::span(its_hosts).first(std::min(its_hosts.size(), most_hosts));
+    const std::string others =
+        its_hosts.size() > most_hosts ? fmt::format(" and {} more", its_hosts.size() - most_hosts) : "";
+    text += fmt::format("{}{} on {}{}", text.empty() ? "" : " · ", network, fmt::join(named, ", "), others);
+  }
+  return "network    NCCL: " + text;
+}
+
 /// Describes how the documents of a source are packed; empty if they are not.
 std::string packing_line(const TokenSamples& samples) {
   const Packing* packing = samples.packing();
@@ -141,6 +165,7 @@ std::vector<std::string> rank_lines(const RunSetup& setup) {
   std::vector<std::string> lines;
   if (const auto job = batch_job()) lines.push_back("job        " + text_of(*job));
   std::ranges::move(table.lines(), std::back_inserter(lines));
+  if (std::string line = network_line(resources); !line.empty()) lines.push_back(std::move(line));
   return lines;
 }
 

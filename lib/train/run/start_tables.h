@@ -6,9 +6,9 @@
 /// The tables that a run prints when it starts, as lines of the console.
 namespace lyceum {
 
-/// Returns lines with the batch job, if there is one, and the table of ranks: rank, host, local rank, cores, threads,
-/// memory, device. With more than 32 ranks, consecutive ranks that have the same host, threads, memory and device share
-/// a row.
+/// Returns lines with the batch job, if there is one, the table of ranks: rank, host, local rank, cores, threads,
+/// memory, device; and, with NCCL on several hosts, the network devices that it uses. With more than 32 ranks,
+/// consecutive ranks that have the same host, threads, memory and device share a row.
 std::vector<std::string> rank_lines(const RunSetup& setup);
 
 /// Describes the training data: one line for a single source, or a table of several sources; then, for sources with

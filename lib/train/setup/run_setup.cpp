@@ -29,6 +29,7 @@
 #include "model/model_tensors.h"
 #include "optim/weight_rule.h"
 #include "parallel/comm/gpu_assignment.h"
+#include "parallel/comm/nccl_network.h"
 #include "parallel/comm/shared_work.h"
 #include "train/setup/machine.h"
 #include "train/setup/samples.h"
@@ -78,28 +79,38 @@ std::optional<RankGpu> gpu_of(const Config& config, const MpiSession& session, c
   return {};
 }
 
-/// Collective. Returns the resources of all ranks, by rank. Unless run.threads is set, the threads of a rank are the
-/// number of cores that it may use, divided by the number of ranks on its machine with exactly these cores. This is
-/// right both if the launcher binds ranks to cores and if it does not.
+/// Collective. Returns the resources of all ranks, by rank. Throws a usage Error if NCCL would find no network
+/// interface. Unless run.threads is set, the threads of a rank are the number of cores that it may use, divided by the
+/// number of ranks on its machine with exactly these cores. This is right both if the launcher binds ranks to cores and
+/// if it does not.
 std::vector<RankResources> resources_of(const RunConfig& run, const MpiSession& session, const ProcessGroup& world,
                                         const std::optional<RankGpu>& gpu) {
   const CoreSet cores = own_cores();
   const std::string device =
       gpu ? fmt::format("cuda:{} {}{}", gpu->device, gpu->name, gpu->shared ? ", shared" : "") : "cpu";
-  const std::vector<std::string> texts = world.all_gather(
-      json_text(nlohmann::json{session.host(), cores.text, cores.count, session.local_rank(),
-                               gpu ? gpu->memory : memory_of_rank(session), device, gpu ? gpu->name : cpu_name()}));
+  std::string network, problem;
+  if (gpu && gpu->transport == Transport::nccl && world.size() > 1) {
+    const NetworkDevices devices = network_devices();
+    const NcclVariables variables = nccl_variables();
+    network = text_of(devices_of_nccl(devices, variables));
+    problem = nccl_network_problem(devices, variables);
+  }
+  const std::vector<std::string> texts = world.all_gather(json_text(nlohmann::json{
+      session.host(), cores.text, cores.count, session.local_rank(), gpu ? gpu->memory : memory_of_rank(session),
+      device, gpu ? gpu->name : cpu_name(), network, problem}));
   std::vector<RankResources> resources;
   std::map<std::pair<std::string, std::string>, int> sharing;
   for (const std::string& text : texts) {
     const auto json = parse_json<nlohmann::json>(text);
+    require_usage(json[8] == "", "host {}: {}", json[0].get<std::string>(), json[8].get<std::string>());
     resources.push_back({.host = json[0],
                          .cores = json[1],
                          .local_rank = json[3],
                          .threads = json[2],
                          .memory = json[4],
                          .device = json[5],
-                         .processor = json[6]});
+                         .processor = json[6],
+                         .network = json[7]});
     ++sharing[{resources.back().host, resources.back().cores}];
   }
   for (RankResources& each : resources) {
@@ -158,14 +169,15 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
   std::vector<RankResources> resources = resources_of(config.run, session, host_world, gpu);
   double planned = 0, beside = 0;  // bytes of the fullest rank: all, and those beside its tensors
   for (int stage = first_stage; stage <= stage_count(config); ++stage) {
-    const Config own = config_of_stage(config, stage);
+    Config own = config_of_stage(config, stage);
+    if (gpu) own.parallel.transport = gpu->transport == Transport::nccl ? TransportKind::nccl : TransportKind::staged;
     const MeshPlan plan = reading ? plan_inference(own, session.size(), *reading) : plan_mesh(own, session.size(), {});
     require_fits(plan, gpu ? gpu->memory : memory_of_rank(session),
                  format_message("each of this machine's {} ranks", {session.local_size()}),
                  stage > 1 ? format_message("stage {}: ", {stage}) : "");
     if (plan.peak_resident() <= planned) continue;
     planned = plan.peak_resident();
-    beside = plan.fullest().memory.process;
+    beside = plan.fullest().memory.process + plan.fullest().memory.nccl;
   }
   const int threads = resources[static_cast<std::size_t>(host_world.rank())].threads;
   omp_set_num_threads(threads);  // of work on the host, such as drawing initial weights, also beside a GPU
@@ -173,7 +185,8 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
       gpu ? gpu_stream(gpu->device) : CpuStream(threads, Allocator::create_within(MemoryRoom(session.local_size())));
   memory_of(stream).set_note(planned_note(planned, beside, session.local_size()));
   host_world.set_checksums(config.parallel.checksums);
-  ProcessGroup world = host_world.on(stream, gpu ? gpu->transport : Transport::mpi);
+  ProcessGroup world = host_world.on(stream, gpu ? gpu->transport : Transport::mpi,
+                                     {.order = config.parallel.nccl_order, .channels = config.parallel.nccl_channels});
   return std::make_unique<RunSetup>(RunSetup{.stream = stream,
                                              .mesh = Mesh::create(std::move(world), mesh_shape(config.parallel)),
                                              .resources = std::move(resources),

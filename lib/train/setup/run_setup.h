@@ -28,6 +28,7 @@ struct RankResources {
   double memory = 0;      // bytes: its share of the GPU's memory, or else of job_memory()
   std::string device;     // "cpu", "cuda:0 NVIDIA H100 80GB HBM3"; ends in ", shared" if ranks share the GPU
   std::string processor;  // model of the GPU, or of the CPU if the rank has no GPU
+  std::string network{};  // devices that NCCL uses between machines, see devices_of_nccl(); empty without NCCL
 };
 
 /// The device, threads and process groups of this rank. The addresses of the groups stay valid while the setup exists.

@@ -58,6 +58,22 @@ TEST_F(RowsTest, ArriveWhereTheyBelong) {
   EXPECT_EQ(values_of<float>(more.arrived(stream)), other.expected);
 }
 
+TEST_F(RowsTest, SeveralTensorsArriveTogether) {
+  const Exchange one = exchange(1);
+  const Tensor sent = tensor_of(one.sent).view(0, {std::ssize(one.sent) / width, width});
+  const Tensor doubled = Tensor::empty(stream, DType::f32, sent.shape());
+  launch(stream, Add<float>{.a = sent.span<float>(), .b = sent.span<float>(), .y = doubled.span<float>()});
+  RowsInFlight rows(stream, world, std::vector<Tensor>{sent, doubled}, one.sends, one.receives);
+  const Tensor second = rows.destination(1);
+  const std::vector<Tensor> received = rows.all_arrived(stream);
+  ASSERT_EQ(received.size(), 2U);
+  EXPECT_EQ(received[1].raw(), second.raw());
+  std::vector<float> twice = one.expected;
+  for (float& value : twice) value *= 2;
+  EXPECT_EQ(values_of<float>(received[0]), one.expected);
+  EXPECT_EQ(values_of<float>(received[1]), twice);
+}
+
 /// Both tasks exchange rows repeatedly; the rows of one are in flight while the other starts its exchange.
 TEST_F(RowsTest, OfTwoTasksOneStartsWhereTheOtherWouldWait) {
   std::string log;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -18,8 +19,8 @@ using host_nccl::Work;
 namespace {
 
 constexpr int first_tag = 1 << 20, tags_of_a_rank = 1 << 12;
-/// Added to a communicator's tag for the messages that split it.
-constexpr int split_tag = 1 << 30;
+/// Added to a communicator's tag for the messages that split it, and those by which ranks meet.
+constexpr int split_tag = 1 << 30, meeting_tag = 1 << 29;
 
 /// The contents of a communicator's id: the rank in the job that created it, and the tag of all its messages.
 struct Identity {
@@ -40,6 +41,7 @@ struct Split {
     int colour, key;
   };
   std::vector<Choice> choices;  // by rank
+  ncclConfig_t config;
   ncclComm** into;
   std::vector<int> members{};  // ranks in the job of this rank's colour, by key; empty until all have chosen
   Identity identity{};
@@ -51,6 +53,7 @@ host_nccl::Made made_here;
 }  // namespace
 
 struct ncclComm {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   std::shared_ptr<Ranks> ranks = std::make_shared<Ranks>();
   Identity identity;
   std::vector<MPI_Request> requests;  // requests of connecting
@@ -60,7 +63,31 @@ struct ncclComm {
   std::vector<Call> calls;  // calls of the open group
   cudaStream_t stream = nullptr;
   std::unique_ptr<Split> split;  // the pending split, if any
+  std::set<int> met;             // ranks in the job with which meet() was called
+  std::vector<MPI_Request> meetings;
 
+  /// Starts to connect to the ranks with which `calls` exchange data for the first time: each sends the other an empty
+  /// message.
+  void meet() {
+    for (const Call& call : calls) {
+      const bool message = call.kind == Call::Kind::send || call.kind == Call::Kind::receive;
+      for (std::size_t r = 0; r < ranks->world.size(); ++r) {
+        const int other = ranks->world[r];
+        if (static_cast<int>(r) == ranks->rank || (message && static_cast<int>(r) != call.root)) continue;
+        if (!met.insert(other).second) continue;
+        const int tag = ranks->tag + meeting_tag;
+        MPI_Irecv(nullptr, 0, MPI_BYTE, other, tag, MPI_COMM_WORLD, &meetings.emplace_back());
+        MPI_Isend(nullptr, 0, MPI_BYTE, other, tag, MPI_COMM_WORLD, &meetings.emplace_back());
+      }
+    }
+  }
+  /// Returns true once the ranks that were to be met have made their calls, too.
+  bool all_met() {
+    int done = 0;
+    MPI_Testall(static_cast<int>(meetings.size()), meetings.data(), &done, MPI_STATUSES_IGNORE);
+    if (done) meetings.clear();
+    return done != 0;
+  }
   /// Returns true once all ranks know each other. The first rank gathers the ranks in the job of all others and sends
   /// them the list.
   bool advance_connection() {
@@ -159,6 +186,7 @@ bool advance_split(ncclComm& comm) {
     if (!stays_out) {
       const auto self = std::ranges::find(split.members, world_rank()) - split.members.begin();
       auto* const child = *split.into = new ncclComm;
+      child->config = split.config;
       *child->ranks = {static_cast<int>(self), split.identity.tag, split.members};
       child->identity = split.identity;
       child->stage = ncclComm::Stage::ready;
@@ -167,6 +195,12 @@ bool advance_split(ncclComm& comm) {
     comm.split.reset();
   }
   return true;
+}
+
+/// True if the stand-in, and NCCL, accept the configuration of a new communicator.
+bool valid(const ncclConfig_t& config) {
+  const bool channels = config.maxCTAs == INT_MIN || config.maxCTAs > 0;
+  return config.blocking == 0 && config.splitShare != 1 && channels;
 }
 
 ncclResult_t submit(ncclComm_t comm, cudaStream_t stream, Call call) {
@@ -194,9 +228,10 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
-  if (config->blocking != 0 || config->splitShare == 1) return ncclInvalidArgument;  // not supported here
+  if (!valid(*config)) return ncclInvalidArgument;
   ++made_here.by_id;
   *comm = new ncclComm;
+  (*comm)->config = *config;
   std::memcpy(&(*comm)->identity, &id, sizeof(Identity));
   *(*comm)->ranks = {rank, (*comm)->identity.tag, std::vector<int>(static_cast<std::size_t>(ranks))};
   (*comm)->send_own_rank();
@@ -204,14 +239,15 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* child, ncclConfig_t* config) {
-  if (config->blocking != 0 || config->splitShare == 1) return ncclInvalidArgument;
+  if (!valid(*config)) return ncclInvalidArgument;
   const bool busy = comm->polls_left > 0 || comm->ranks->pending > 0 || comm->split;
   if (busy || comm->stage != ncclComm::Stage::ready) return ncclInvalidUsage;  // NCCL may hang here
   *child = nullptr;
   const auto& world = comm->ranks->world;
   const auto self = static_cast<std::size_t>(comm->ranks->rank);
-  comm->split = std::make_unique<Split>(Split{.choices = std::vector<Split::Choice>(world.size()), .into = child});
-  auto& [choices, into, members, identity, requests] = *comm->split;
+  comm->split = std::make_unique<Split>(
+      Split{.choices = std::vector<Split::Choice>(world.size()), .config = *config, .into = child});
+  auto& [choices, kept, into, members, identity, requests] = *comm->split;
   choices[self] = {colour, key};
   for (std::size_t r = 0; r < world.size(); ++r) {
     if (r == self) continue;
@@ -223,11 +259,12 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* chi
 }
 
 host_nccl::Made host_nccl::made() { return made_here; }
+ncclConfig_t host_nccl::configuration(ncclComm_t comm) { return comm->config; }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   *state = ncclInProgress;
   if (!comm->advance_connection() || !advance_split(*comm)) return ncclSuccess;
-  if (comm->polls_left > 0 && --comm->polls_left == 0) {
+  if (comm->polls_left > 0 && comm->all_met() && --comm->polls_left == 0) {
     host_cuda::enqueue(comm->stream,
                        [work = std::make_shared<Work>(comm->ranks, std::move(comm->calls))] { return (*work)(); });
     comm->calls.clear();
@@ -249,7 +286,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 ncclResult_t ncclGroupStart() { return ++group_depth, ncclSuccess; }
 ncclResult_t ncclGroupEnd() {
   if (--group_depth > 0 || grouped.empty()) return ncclSuccess;
-  for (ncclComm* comm : grouped) comm->polls_left = 3;
+  for (ncclComm* comm : grouped) {
+    comm->polls_left = 3;
+    comm->meet();
+  }
   grouped.clear();
   return ncclInProgress;
 }

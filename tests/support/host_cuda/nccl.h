@@ -2,7 +2,8 @@
 
 // The part of NCCL that lib/parallel/comm uses, over MPI. The work of a communicator runs in its stream, whenever the
 // host queries the device, and waits there for the other ranks. Calls remain in progress for a while, as they may in
-// NCCL with blocking = 0. Sums are in reverse order of ranks.
+// NCCL with blocking = 0: a communicator's first exchange of data with another rank until that rank makes its call,
+// since NCCL connects them then. Sums are in reverse order of ranks.
 
 #include <climits>
 #include <cstddef>
@@ -29,10 +30,10 @@ struct ncclUniqueId {
   char internal[128];
 };
 struct ncclConfig_t {
-  int blocking, splitShare;
+  int blocking, minCTAs, maxCTAs, splitShare;
 };
 #define NCCL_CONFIG_INITIALIZER \
-  { INT_MIN, INT_MIN }
+  { INT_MIN, INT_MIN, INT_MIN, INT_MIN }
 #define NCCL_SPLIT_NOCOLOR -1
 
 struct ncclComm;
@@ -43,7 +44,7 @@ const char* ncclGetLastError(ncclComm_t);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
 /// Returns ncclInvalidUsage if the communicator has pending work or a call in progress, which may hang in NCCL, and
-/// ncclInvalidArgument unless config->blocking is 0 or if splitShare (shared resources) is 1.
+/// ncclInvalidArgument unless config->blocking is 0, or if splitShare (shared resources) is 1 or maxCTAs not positive.
 ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* child, ncclConfig_t* config);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
@@ -70,4 +71,6 @@ struct Made {
   int by_id = 0, by_split = 0;
 };
 Made made();
+/// Returns the configuration of the communicator.
+ncclConfig_t configuration(ncclComm_t comm);
 }  // namespace host_nccl

@@ -50,6 +50,25 @@ TEST(RankLines, FoldManyRanksToARowPerHost) {
                                    "40-63  n2     0-23  0-3          4  8.00 GB  cpu"));
 }
 
+TEST(RankLines, NameTheNetworkOfNcclOnSeveralHosts) {
+  const auto last_line = [](const std::vector<std::pair<std::string, std::string>>& hosts_and_networks) {
+    std::vector<RankResources> resources;
+    for (const auto& [host, network] : hosts_and_networks) {
+      resources.push_back(rank_on(host, 0));
+      resources.back().network = network;
+    }
+    return rank_lines(*setup_with(resources)).back();
+  };
+  EXPECT_EQ(last_line({{"n1", "interface ib0"}, {"n1", "interface ib0"}, {"n2", "interface ib0"}}),
+            "network    NCCL: interface ib0 on all 2 hosts");
+  EXPECT_EQ(last_line({{"n1", "interface ib0"}, {"n2", "interface eth0"}, {"n3", "interface ib0"}}),
+            "network    NCCL: interface ib0 on n1, n3 · interface eth0 on n2");
+  EXPECT_EQ(last_line({{"a", "x"}, {"b", "x"}, {"c", "x"}, {"d", "x"}, {"e", "x"}, {"f", "y"}}),
+            "network    NCCL: x on a, b, c, d and 1 more · y on f");
+  EXPECT_THAT(last_line({{"n1", "interface ib0"}, {"n1", "interface ib0"}}), testing::StartsWith("   1  n1"));
+  EXPECT_THAT(last_line({{"n1", ""}, {"n2", ""}}), testing::StartsWith("   1  n2"));
+}
+
 Config four_experts() {
   Config config;
   config.model.layers = 3;

@@ -10,9 +10,10 @@ namespace {
 
 using Calls = std::function<void(const NcclLane&)>;
 
-/// An operation that is passed to NCCL as soon as its lane is free. It begins after all work that the compute stream
-/// had when the object was made. Once it is passed to NCCL, no step is left for the host. wait() makes the compute
-/// stream wait for the operation; test() only checks if the device has completed it.
+/// An operation that is passed to NCCL as soon as its lane is free and, with NcclOrder::serial, it is first in the
+/// chain; messages between two ranks are not in the chain. It begins after all work that the compute stream had when
+/// the object was made, and after the operation before it in the chain. Once it is passed to NCCL, no step is left for
+/// the host. wait() makes the compute stream wait for the operation; test() only checks if the device has completed it.
 class NcclOperation final : public Pending::State {
  public:
   /// `calls` makes the NCCL calls in the lane's stream, and owns what must live until the operation was waited for.
@@ -21,27 +22,44 @@ class NcclOperation final : public Pending::State {
       : State(std::move(group), operation),
         transport_(std::move(transport)),
         lane_(std::move(lane)),
+        chain_(operation.peer < 0 ? transport_->chain() : nullptr),
         calls_(std::move(calls)),
         done_(std::make_shared<CudaEvent>()) {
     ready_.record(transport_->compute());
     lane_->line_up(this);
+    if (chain_) chain_->line_up(this);
     then([transport = transport_, done = done_] { done->hold(transport->compute()); });
   }
-  ~NcclOperation() override { lane_->leave(this); }
+  ~NcclOperation() override {
+    lane_->leave(this);
+    if (chain_) chain_->leave(this);
+  }
 
  private:
   bool step() override {
     transport_->require_intact(communicator(), operation());
-    if (!lane_->try_connect() || !lane_->first(this)) return false;
+    try {
+      return pass();
+    } catch (...) {
+      lane_->leave(this);
+      transport_->fail(std::current_exception());
+      throw;
+    }
+  }
+  /// Passes the operation to NCCL if it is its turn. True once NCCL has put it into the stream.
+  bool pass() {
+    if (!lane_->try_connect() || !lane_->first(this) || (chain_ && !chain_->first(this))) return false;
     if (!given_) {
       ready_.hold(lane_->stream());
+      if (chain_) chain_->hold(lane_->stream());
+      lane_->pass();
       calls_(*lane_);
       given_ = true;
     }
     if (!lane_->enqueued()) return false;
     done_->record(lane_->stream());
+    if (chain_) chain_->append(this, done_);
     lane_->fly({done_, noted(), operation()});
-    lane_->leave(this);
     return true;
   }
   bool ended() const override { return done_->reached(); }
@@ -49,6 +67,7 @@ class NcclOperation final : public Pending::State {
 
   std::shared_ptr<NcclTransport> transport_;
   std::shared_ptr<NcclLane> lane_;
+  NcclChain* chain_;  // of transport_; null: not in a chain
   Calls calls_;
   CudaEvent ready_;
   std::shared_ptr<CudaEvent> done_;
@@ -235,40 +254,62 @@ Carrier::Started NcclCarrier::receive(const Operation& operation, const Tensor& 
   });
 }
 
-Carrier::Started NcclCarrier::all_to_all(const Operation& operation, const ProcessGroup::AllToAll& exchange) {
-  const auto rows = [](std::span<const std::int64_t> counts) {
-    return std::vector<std::int64_t>(counts.begin(), counts.end());
-  };
-  const auto calls = [sent = static_cast<const std::byte*>(exchange.sent),
-                      received = static_cast<std::byte*>(exchange.received), send_rows = rows(exchange.send_rows),
-                      receive_rows = rows(exchange.receive_rows),
-                      row_bytes = exchange.row_bytes](const NcclLane& lane) {
-    const std::vector<std::int64_t> send_at = row_offsets(send_rows, row_bytes),
-                                    receive_at = row_offsets(receive_rows, row_bytes);
+namespace {
+
+/// The rows of one tensor in an all-to-all, with copies of the counts.
+struct ExchangedRows {
+  explicit ExchangedRows(const ProcessGroup::AllToAll& exchange)
+      : sent(static_cast<const std::byte*>(exchange.sent)),
+        received(static_cast<std::byte*>(exchange.received)),
+        send_rows(exchange.send_rows.begin(), exchange.send_rows.end()),
+        receive_rows(exchange.receive_rows.begin(), exchange.receive_rows.end()),
+        send_at(row_offsets(send_rows, exchange.row_bytes)),
+        receive_at(row_offsets(receive_rows, exchange.row_bytes)),
+        row_bytes(exchange.row_bytes) {}
+
+  void copy_own(const NcclLane& lane) const {
     const auto self = static_cast<std::size_t>(lane.group().rank());
-    if (send_rows[self]) {
-      check(cudaMemcpyAsync(received + receive_at[self], sent + send_at[self], count_of(send_rows[self] * row_bytes),
-                            cudaMemcpyDeviceToDevice, lane.stream()),
-            "copy of a rank's own rows");
+    if (send_rows[self] == 0) return;
+    check(cudaMemcpyAsync(received + receive_at[self], sent + send_at[self], count_of(send_rows[self] * row_bytes),
+                          cudaMemcpyDeviceToDevice, lane.stream()),
+          "copy of a rank's own rows");
+  }
+  /// Sends the rows for another rank, and receives its rows.
+  void exchange_with(const NcclLane& lane, std::size_t rank) const {
+    const auto peer = static_cast<int>(rank);
+    if (send_rows[rank]) {
+      lane.check(ncclSend(sent + send_at[rank], count_of(send_rows[rank] * row_bytes), ncclUint8, peer, lane.handle(),
+                          lane.stream()),
+                 "ncclSend");
     }
+    if (receive_rows[rank]) {
+      lane.check(ncclRecv(received + receive_at[rank], count_of(receive_rows[rank] * row_bytes), ncclUint8, peer,
+                          lane.handle(), lane.stream()),
+                 "ncclRecv");
+    }
+  }
+
+  const std::byte* sent;
+  std::byte* received;
+  std::vector<std::int64_t> send_rows, receive_rows, send_at, receive_at;
+  std::int64_t row_bytes;
+};
+
+}  // namespace
+
+Carrier::Started NcclCarrier::all_to_all(const Operation& operation,
+                                         std::span<const ProcessGroup::AllToAll> exchanges) {
+  std::vector<ExchangedRows> tensors(exchanges.begin(), exchanges.end());
+  return start(lane_, operation, [tensors = std::move(tensors)](const NcclLane& lane) {
+    for (const ExchangedRows& rows : tensors) rows.copy_own(lane);
+    const auto self = static_cast<std::size_t>(lane.group().rank()),
+               ranks = static_cast<std::size_t>(lane.group().size());
     grouped(lane, [&] {
-      for (std::size_t rank = 0; rank < send_rows.size(); ++rank) {
-        if (rank == self) continue;
-        const auto peer = static_cast<int>(rank);
-        if (send_rows[rank]) {
-          lane.check(ncclSend(sent + send_at[rank], count_of(send_rows[rank] * row_bytes), ncclUint8, peer,
-                              lane.handle(), lane.stream()),
-                     "ncclSend");
-        }
-        if (receive_rows[rank]) {
-          lane.check(ncclRecv(received + receive_at[rank], count_of(receive_rows[rank] * row_bytes), ncclUint8, peer,
-                              lane.handle(), lane.stream()),
-                     "ncclRecv");
-        }
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        for (std::size_t i = 0; i < tensors.size() && rank != self; ++i) tensors[i].exchange_with(lane, rank);
       }
     });
-  };
-  return start(lane_, operation, calls);
+  });
 }
 
 }  // namespace lyceum

@@ -23,7 +23,7 @@ class NcclCarrier final : public Carrier {
   Started all_gather(const Operation& operation, const Parts& parts) override;
   Started send(const Operation& operation, const Tensor& values) override;
   Started receive(const Operation& operation, const Tensor& values) override;
-  Started all_to_all(const Operation& operation, const ProcessGroup::AllToAll& exchange) override;
+  Started all_to_all(const Operation& operation, std::span<const ProcessGroup::AllToAll> exchanges) override;
   /// Blocks until all ranks of this group have called it and nothing is in flight on its lane.
   std::unique_ptr<Carrier> split(const std::shared_ptr<Communicator>& child, int colour, Where where) override;
 

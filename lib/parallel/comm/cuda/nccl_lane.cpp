@@ -15,10 +15,11 @@ constexpr double farewell = 10;
 
 /// Calls do not block. Resources are not shared with the parent communicator: NCCL would use one device queue for both,
 /// in the order in which its threads happen to launch, which differs between ranks.
-ncclConfig_t configuration() {
+ncclConfig_t configuration(int channels) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   config.splitShare = 0;
+  if (channels > 0) config.maxCTAs = channels;
   return config;
 }
 
@@ -30,9 +31,10 @@ cudaStream_t new_stream() {
 
 }  // namespace
 
-NcclLane::NcclLane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag)
+NcclLane::NcclLane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag, int channels)
     : group_(std::move(group)),
       ranks_(std::move(ranks)),
+      channels_(channels),
       stage_(Stage::introducing),
       introduction_(std::make_unique<Introduction>()),
       stream_(new_stream()) {
@@ -42,11 +44,12 @@ NcclLane::NcclLane(std::shared_ptr<Communicator> group, std::vector<int> ranks, 
 NcclLane::NcclLane(std::shared_ptr<NcclLane> parent, std::shared_ptr<Communicator> group, int colour)
     : group_(std::move(group)),
       ranks_(static_cast<std::size_t>(group_->size())),
+      channels_(parent->channels_),
       stage_(Stage::splitting),
       birth_(std::make_unique<Birth>()),
       stream_(new_stream()) {
   std::iota(ranks_.begin(), ranks_.end(), 0);
-  ncclConfig_t config = configuration();
+  ncclConfig_t config = configuration(channels_);
   check(ncclCommSplit(parent->handle(), colour, group_->rank(), &birth_->handle, &config), "ncclCommSplit");
   birth_->parent = std::move(parent);
 }
@@ -74,7 +77,7 @@ bool NcclLane::try_initialise() {
   group_->check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &known, MPI_STATUSES_IGNORE),
                 connecting);
   if (!known) return false;
-  ncclConfig_t config = configuration();
+  ncclConfig_t config = configuration(channels_);
   check(ncclCommInitRankConfig(&handle_, static_cast<int>(ranks_.size()), id, rank_of(group_->rank()), &config),
         "ncclCommInitRankConfig");
   return true;
@@ -104,6 +107,13 @@ bool NcclLane::enqueued() const {
   return state != ncclInProgress;
 }
 
+// NCCL also reports errors here. They count as in the stream, so that the wait goes on until enqueued() throws them.
+bool NcclLane::settled() {
+  if (oldest_flight()) return false;
+  ncclResult_t state = ncclSuccess;
+  return !passing_ || (ncclCommGetAsyncError(handle_, &state) == ncclSuccess && state == ncclInProgress);
+}
+
 const NcclLane::Flight* NcclLane::oldest_flight() {
   while (!flights_.empty() && flights_.front().done->reached()) {
     group_->shared()->ledger.finish(flights_.front().noted);
@@ -130,6 +140,7 @@ int NcclLane::rank_of(int group_rank) const {
 void NcclLane::abort() noexcept {
   stage_ = Stage::aborted;
   flights_.clear();
+  passing_ = false;
   if (const auto birth = std::exchange(birth_, nullptr)) {
     birth->parent->abort();  // also aborts the split; before that, there is no handle
     handle_ = birth->handle;

@@ -16,7 +16,7 @@ namespace lyceum {
 /// ranks for up to 10 s.
 class NcclLane {
  public:
-  /// An operation that was passed to NCCL and may not have completed on the GPU yet.
+  /// An operation that NCCL has put into the stream and that may not have completed on the GPU yet.
   struct Flight {
     std::shared_ptr<CudaEvent> done;
     std::int64_t noted;  // number of its entry in the ledger
@@ -25,11 +25,11 @@ class NcclLane {
 
   /// Starts to connect `ranks`, ranks of the group that include this one. All of them must construct their lanes in the
   /// same order, relative to other lanes that use the same `tag`: the first rank sends the NCCL unique id to the others
-  /// in MPI messages with this tag.
-  NcclLane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag);
+  /// in MPI messages with this tag. `channels`: see NcclOptions.
+  NcclLane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag, int channels = 0);
   /// Starts to split `parent`, which must be idle() on all its ranks. Collective over the ranks of `parent`. The new
-  /// lane has the ranks of `group`, which must pass the same colour. `parent` must not be used until the new lane is
-  /// connected.
+  /// lane has the ranks of `group`, which must pass the same colour, and as many channels as `parent`. `parent` must
+  /// not be used until the new lane is connected.
   NcclLane(std::shared_ptr<NcclLane> parent, std::shared_ptr<Communicator> group, int colour);
   /// Finalises the communicator together with the other ranks. Aborts it if they do not finalise theirs in time, if it
   /// is not connected, or if the group is broken.
@@ -44,14 +44,26 @@ class NcclLane {
   bool enqueued() const;
   /// True if no operation is waiting or in flight.
   bool idle() { return line_.empty() && !oldest_flight() && enqueued(); }
-  /// The queue of operations that have not been passed to NCCL yet, in the order in which they were started;
-  /// `operation` identifies one. line_up() appends it. It may be passed to NCCL once first() is true, and then calls
-  /// leave(), as does an operation that ends without having been passed. first() requires that the queue is not empty.
+  /// The queue of operations that NCCL has not put into the stream yet, in the order in which they were started;
+  /// `operation` identifies one. line_up() appends it. It may be passed to NCCL once first() is true. leave() removes
+  /// an operation that ends without fly(). first() requires that the queue is not empty.
   void line_up(const void* operation) { line_.push_back(operation); }
   bool first(const void* operation) const { return line_.front() == operation; }
-  void leave(const void* operation) { std::erase(line_, operation); }
-  /// Records that an operation was passed to NCCL, so that oldest_flight() can return it.
-  void fly(Flight flight) { flights_.push_back(std::move(flight)); }
+  void leave(const void* operation) {
+    if (!line_.empty() && first(operation)) passing_ = false;
+    std::erase(line_, operation);
+  }
+  /// Records that the first operation of the queue is being passed to NCCL. It then calls fly() or leave().
+  void pass() { passing_ = true; }
+  /// Records that the first operation was put into the stream, so that oldest_flight() can return it, and removes it
+  /// from the queue.
+  void fly(Flight flight) {
+    flights_.push_back(std::move(flight));
+    line_.pop_front();
+    passing_ = false;
+  }
+  /// True if all operations that NCCL has put into the stream have completed on the GPU.
+  bool settled();
   /// Returns the oldest operation that has not completed on the GPU; null if there is none. Records completed ones in
   /// the ledger.
   const Flight* oldest_flight();
@@ -91,12 +103,14 @@ class NcclLane {
 
   std::shared_ptr<Communicator> group_;
   std::vector<int> ranks_;
+  int channels_;
   Stage stage_;
   std::unique_ptr<Introduction> introduction_;
   std::unique_ptr<Birth> birth_;
   ncclComm_t handle_ = nullptr;
   cudaStream_t stream_ = nullptr;
   std::deque<const void*> line_;
+  bool passing_ = false;  // the first operation of line_ has been passed to NCCL
   std::deque<Flight> flights_;
 };
 

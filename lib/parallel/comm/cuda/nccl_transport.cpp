@@ -1,5 +1,7 @@
 #include "parallel/comm/cuda/nccl_transport.h"
 
+#include <algorithm>
+
 #include "parallel/comm/cuda/make_transport.h"
 #include "parallel/comm/cuda/nccl_carrier.h"
 #include "parallel/comm/pending_state.h"
@@ -7,8 +9,12 @@
 
 namespace lyceum {
 
-NcclTransport::NcclTransport(const CudaStream& stream, std::shared_ptr<SharedState> shared)
-    : TensorTransport(stream), stream_(stream), shared_(std::move(shared)) {
+NcclTransport::NcclTransport(const CudaStream& stream, std::shared_ptr<SharedState> shared, const NcclOptions& options)
+    : TensorTransport(stream),
+      stream_(stream),
+      shared_(std::move(shared)),
+      channels_(options.channels),
+      chain_(options.order == NcclOrder::serial ? std::make_unique<NcclChain>() : nullptr) {
   shared_->progress.add(*this);
   stream_.add_observer(*this);
 }
@@ -24,7 +30,7 @@ std::unique_ptr<Carrier> NcclTransport::carrier(const std::shared_ptr<Communicat
 
 std::shared_ptr<NcclLane> NcclTransport::lane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag) {
   check(cudaSetDevice(stream_.device()), "cudaSetDevice");
-  return known(std::make_shared<NcclLane>(std::move(group), std::move(ranks), tag));
+  return known(std::make_shared<NcclLane>(std::move(group), std::move(ranks), tag, channels_));
 }
 
 std::shared_ptr<NcclLane> NcclTransport::lane(std::shared_ptr<NcclLane> parent, std::shared_ptr<Communicator> group,
@@ -48,6 +54,7 @@ std::vector<std::shared_ptr<NcclLane>> NcclTransport::lanes() const {
 }
 
 void NcclTransport::require_intact(const Communicator& group, const Operation& operation) const {
+  if (error_ && !given_up_) std::rethrow_exception(error_);
   require(!given_up_, "{}: an earlier operation was aborted, which also aborted the NCCL communicators; end the job",
           group.describe(operation));
 }
@@ -95,8 +102,13 @@ void NcclTransport::over() noexcept {
   shared_->ledger.wait_for(-1);
 }
 
-std::shared_ptr<TensorTransport> make_nccl_transport(const CudaStream& stream, std::shared_ptr<SharedState> shared) {
-  return std::make_shared<NcclTransport>(stream, std::move(shared));
+bool NcclTransport::settled() {
+  return std::ranges::all_of(lanes(), [](const std::shared_ptr<NcclLane>& lane) { return lane->settled(); });
+}
+
+std::shared_ptr<TensorTransport> make_nccl_transport(const CudaStream& stream, std::shared_ptr<SharedState> shared,
+                                                     const NcclOptions& options) {
+  return std::make_shared<NcclTransport>(stream, std::move(shared), options);
 }
 
 }  // namespace lyceum

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <exception>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/polling.h"
 #include "parallel/comm/carrier.h"
+#include "parallel/comm/cuda/nccl_chain.h"
 #include "parallel/comm/cuda/nccl_lane.h"
 
 namespace lyceum {
@@ -17,7 +20,7 @@ class NcclTransport final : public TensorTransport,
                             private Progress::Task,
                             private WaitObserver {
  public:
-  NcclTransport(const CudaStream& stream, std::shared_ptr<SharedState> shared);
+  NcclTransport(const CudaStream& stream, std::shared_ptr<SharedState> shared, const NcclOptions& options = {});
   ~NcclTransport();
 
   std::unique_ptr<Carrier> carrier(const std::shared_ptr<Communicator>& communicator, Where where) override;
@@ -25,7 +28,14 @@ class NcclTransport final : public TensorTransport,
   std::shared_ptr<NcclLane> lane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag);
   std::shared_ptr<NcclLane> lane(std::shared_ptr<NcclLane> parent, std::shared_ptr<Communicator> group, int colour);
   cudaStream_t compute() const { return stream_.handle(); }
-  /// Throws if the communicators have been aborted.
+  /// Returns the order of operations with NcclOrder::serial, else null.
+  NcclChain* chain() const { return chain_.get(); }
+  /// Records that an operation failed with `error`. Others that have not been passed to NCCL may wait for it, so
+  /// require_intact() throws the first such error.
+  void fail(std::exception_ptr error) {
+    if (!error_) error_ = std::move(error);
+  }
+  /// Throws if an operation has failed or the communicators have been aborted.
   void require_intact(const Communicator& group, const Operation& operation) const;
 
  private:
@@ -33,13 +43,17 @@ class NcclTransport final : public TensorTransport,
   void give_up() noexcept override;
   void waiting(double waited) override;
   void over() noexcept override;
+  bool settled() override;
   std::vector<std::shared_ptr<NcclLane>> lanes() const;
   std::shared_ptr<NcclLane> known(std::shared_ptr<NcclLane> lane);
 
   CudaStream stream_;
   std::shared_ptr<SharedState> shared_;
+  const int channels_;                          // see NcclOptions
+  const std::unique_ptr<NcclChain> chain_;      // see chain()
   std::vector<std::weak_ptr<NcclLane>> lanes_;  // a lane that was split off is behind its parent
   bool given_up_ = false;
+  std::exception_ptr error_;  // see fail()
 };
 
 }  // namespace lyceum

@@ -47,8 +47,16 @@ class Staging {
   /// Copies device memory to `host`. Blocks until the copy is complete.
   void fetch(const Tensor& host, const void* device) {
     if (host.size() == 0) return;
+    start_fetch(host, device);
+    finish_fetches();
+  }
+  /// Starts to copy device memory to `host`, which is complete after finish_fetches().
+  void start_fetch(const Tensor& host, const void* device) {
+    if (host.size() == 0) return;
     check(cudaMemcpyAsync(host.raw(), device, host.bytes(), cudaMemcpyDeviceToHost, stream_.handle()),
           "copy to pinned memory");
+  }
+  void finish_fetches() {
     const CudaEvent there;
     there.record(stream_.handle());
     stream_.wait_until([&] { return there.reached(); });
@@ -98,16 +106,24 @@ class StagedCarrier final : public Carrier {
     const Tensor copy = room_for(values);
     return returning(host_.receive(operation, copy), values, copy);
   }
-  Started all_to_all(const Operation& operation, const ProcessGroup::AllToAll& exchange) override {
-    const Tensor sent = staging_->pinned(DType::u8, {total(exchange.send_rows) * exchange.row_bytes}),
-                 received = staging_->pinned(DType::u8, {total(exchange.receive_rows) * exchange.row_bytes});
-    staging_->fetch(sent, exchange.sent);
-    ProcessGroup::AllToAll copy = exchange;
-    copy.sent = sent.raw();
-    copy.received = received.raw();
-    Started started = host_.all_to_all(operation, copy);
-    started->keep(std::make_shared<Tensor>(sent));
-    started->then([staging = staging_, device = exchange.received, received] { staging->give_back(device, received); });
+  Started all_to_all(const Operation& operation, std::span<const ProcessGroup::AllToAll> exchanges) override {
+    std::vector<ProcessGroup::AllToAll> copies(exchanges.begin(), exchanges.end());
+    std::vector<Tensor> sent, received;
+    for (ProcessGroup::AllToAll& copy : copies) {
+      sent.push_back(staging_->pinned(DType::u8, {total(copy.send_rows) * copy.row_bytes}));
+      received.push_back(staging_->pinned(DType::u8, {total(copy.receive_rows) * copy.row_bytes}));
+      staging_->start_fetch(sent.back(), copy.sent);
+      copy.sent = sent.back().raw();
+      copy.received = received.back().raw();
+    }
+    staging_->finish_fetches();
+    std::vector<void*> devices;
+    for (const ProcessGroup::AllToAll& exchange : exchanges) devices.push_back(exchange.received);
+    Started started = host_.all_to_all(operation, copies);
+    started->keep(std::make_shared<std::vector<Tensor>>(std::move(sent)));
+    started->then([staging = staging_, devices = std::move(devices), received = std::move(received)] {
+      for (std::size_t i = 0; i < devices.size(); ++i) staging->give_back(devices[i], received[i]);
+    });
     return started;
   }
   std::unique_ptr<Carrier> split(const std::shared_ptr<Communicator>& child, int, Where) override {
