@@ -37,7 +37,7 @@ loss_of() {
 }
 plain=$(loss_of "--checkpoint=$work/plain/$last")
 equal "loss with another rate" "$(loss_of "--checkpoint=$work/plain/$last" --model.dropout=0.9)" "$plain"
-equal "loss, repeated" "$(loss_of "--checkpoint=$work/concrete/$last")" "$(loss_of "--checkpoint=$work/concrete/$last")"
+equal "loss without rates" "$(loss_of "--checkpoint=$work/concrete/$last" --model.dropout=0)" "$(loss_of "--checkpoint=$work/concrete/$last")"
 close "validation during the run" "$(metric "$work/concrete/metrics.jsonl" 12 valid_loss)" "$(loss_of "--checkpoint=$work/concrete/$last")" 1e-6
 
 # --- rates that are learnt: their tensors and their loss
@@ -66,9 +66,34 @@ close "loss of the experts" "$(loss_of "--checkpoint=$work/experts")" "$plain" 1
 expect 2 "$lyceum" convert modulize "$work/concrete/$last" --experts 4 --out "$work/none-made"
 says err "model.dropout_kind = concrete with moe.experts"
 expect 0 "$lyceum" convert modulize "$work/concrete/$last" --experts 4 --out "$work/more-experts" --model.dropout=0
+expect 0 "$lyceum" checkpoint show "$work/more-experts"
+says out "^model/embed_tokens "
+! grep -q "^model/embed_dropout" "$work/out" || fail "experts with rates of dropout"
 expect 0 "$lyceum" convert reset "$work/concrete/$last" --out "$work/reset"
 expect 0 "$lyceum" checkpoint show "$work/reset"
 says out "^model/embed_dropout +1 +1 "
+
+expect 0 "$lyceum" convert reset "$work/concrete/$last" --out "$work/no-rates" --model.dropout=0
+equal "loss without rates" "$(loss_of "--checkpoint=$work/no-rates")" "$(loss_of "--checkpoint=$work/concrete/$last")"
+expect 2 "$lyceum" convert reset "$work/plain/$last" --out "$work/none-made" --model.dropout_kind=concrete
+says err "model/embed_dropout/logit to create"
+
+# --- the commands of configs/smoe-dropout-small.ini in miniature
+small=(--run.device=cpu --run.threads=1 --run.steps=6 --run.log_every=1 "--data.train=$work/data/train" "--data.tokenizer=$work/data/tokenizer.model"
+  --batch.global=8 --batch.seq_len=32 --model.vocab=384 --model.layers=2 --model.hidden=32 --model.heads=2 --optim.warmup_steps=2)
+expect 0 "$lyceum" train "--config=$source/configs/dense-small.ini" "${small[@]}" --model.ffn_hidden=64 --model.dropout=0.1 "--run.dir=$work/dense-small"
+expect 0 "$lyceum" convert modulize "$work/dense-small" --experts 16 --moe.gates=renormalized --moe.top_k_start=2 --model.dropout=0 \
+  --out "$work/smoe-small"
+expect 0 "$lyceum" train "--config=$source/configs/smoe-dropout-small.ini" "${small[@]}" --moe.expert_hidden=4 "--run.dir=$work/smoe-small"
+says out "$work/smoe-small"
+equal "last step" "$(metric "$work/smoe-small/metrics.jsonl" 6 step)" 6
+python3 -c 'import sys; a, b = map(float, sys.argv[1:]); sys.exit(not a < b)' "$(metric "$work/smoe-small/metrics.jsonl" 1 loss)" \
+  "$(metric "$work/dense-small/metrics.jsonl" 1 loss)" || fail "the experts do not begin with the dense model's weights"
+
+# --- replays of steps, also on another data rank, draw the same masks
+for kind in plain concrete block; do
+  expect 0 ranks 2 "${dense[@]}" --model.dropout=0.2 --model.dropout_kind=$kind --model.dropout_block=3 --run.replay_every=3 "--run.dir=$work/replayed-$kind"
+done
 
 # --- an exported model has no rates
 expect 0 "$lyceum" convert export-hf "$work/concrete/$last" --out "$work/exported"
@@ -94,3 +119,6 @@ says err "model.dropout_kind"
 run "$lyceum" "${dense[@]}" --model.dropout=0.3 "--run.dir=$work/plain" --run.steps=13 --checkpoint.at_start=true
 equal "exit code" "$code" 0
 says out "^warning: model.dropout = 0.3 from now on .was 0.2."
+run "$lyceum" "${dense[@]}" --model.dropout=0 "--run.dir=$work/block" --run.steps=13
+equal "exit code" "$code" 0
+says out "^warning:? .*model.dropout_kind = plain.* .was block."
