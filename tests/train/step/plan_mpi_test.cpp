@@ -453,6 +453,18 @@ TEST(Plan, SaysWhatDropoutTakes) {
   }
 }
 
+/// Covers the sums that tensor ranks exchange to compare the copies of samples.
+TEST(Plan, SaysWhatCopiesOfSamplesTake) {
+  for (const ParallelConfig& parallel : {ParallelConfig{}, ParallelConfig{.tensor = 2, .zero = 1, .sequence = true},
+                                         ParallelConfig{.pipeline = 2, .tensor = 2, .zero = 2}}) {
+    Config config = planned_config();
+    config.parallel = parallel;
+    config.batch.micro = 2;
+    config.model.consistency = 2;
+    expect_as_planned(config);
+  }
+}
+
 /// Covers the momentum, the exchange of matrices and the memory of its rounds and tables.
 TEST(Plan, SaysWhatMuonTakes) {
   for (int zero = 0; zero <= 3; ++zero) {
