@@ -181,6 +181,7 @@ Evaluation measured(const MpiSession& session, const CheckpointReader& checkpoin
                     const ConvertOptions& options) {
   config.data.valid = options.data;
   config.mtp = {};
+  config.model.consistency = 0;
   config.moe.top_k_start = 0;
   config.moe.capacity_factor = 0;
   const std::int64_t ranks = session.size(), samples = config.batch.global;

@@ -41,7 +41,7 @@ BASE = {
     "model.rope_base": 10000, "model.rope_scaling": "none", "model.rope_factor": 1, "model.rope_original_length": 0,
     "model.rope_low_freq_factor": 1, "model.rope_high_freq_factor": 4, "model.rope_beta_fast": 32, "model.rope_beta_slow": 1,
     "model.rope_truncate": 1, "model.rope_attention_factor": 0, "model.rope_mscale_all_dim": 0, "model.rotary_fraction": 1, "model.rope_layout": "half",
-    "model.window": 0, "model.window_layers": "", "model.sinks": 0, "model.z_loss": 0,
+    "model.window": 0, "model.window_layers": "", "model.sinks": 0, "model.z_loss": 0, "model.consistency": 0,
     "model.dropout": 0, "model.dropout_kind": "plain", "model.dropout_block": 7, "model.dropout_regularizer": 1e-5, "model.dropout_weight_regularizer": 1e-6,
     "model.swiglu_alpha": 1.702, "model.swiglu_limit": 7, "model.ffn_bias": 0, "model.o_bias": 0,
     "latent_attention.query_rank": 0, "latent_attention.key_value_rank": 0, "latent_attention.nope_dim": 0,
@@ -105,6 +105,7 @@ GROUPS = keys(balance_device_groups=4, moe_group_limit=2, moe_top_k=3)
 BIAS = keys(moe_router="sigmoid", moe_gates="renormalized", balance_bias_rate=0.02)
 SIZES = keys(moe_expert_sizes="40,8, 36,12, 30,18, 24,24")
 HASH = keys(moe_router="hash", moe_top_k=1, moe_gates="ones")
+UNIFORM = keys(moe_router="uniform", moe_top_k=3, moe_gates="renormalized")
 LLAMA3 = keys(model_rope_scaling="llama3", model_rope_factor=8, model_rope_original_length=16, model_rope_base=100)
 YARN = keys(model_rope_scaling="yarn", model_rope_factor=4, model_rope_original_length=16, model_rope_beta_fast=2, model_rope_base=100)
 LOSSES = {
@@ -122,6 +123,7 @@ MUON = EVEN | keys(optim_rule="muon", model_hidden=24, model_head_dim=10, moe_ex
                    moe_shared_experts=1, model_layers=3, model_first_dense_layers=1, batch_global=8)
 MUON_SIZES = MUON | keys(moe_expert_sizes="40,8, 36,12, 26,22", model_qkv_bias=1, optim_eps=1e-3)
 
+THOR = UNIFORM | keys(moe_experts=8, moe_top_k=4, model_consistency=2)
 CONCRETE = keys(moe_experts=0, model_dropout=0.2, model_dropout_kind="concrete", model_dropout_regularizer=1e-3,
                 model_dropout_weight_regularizer=1e-4)
 
@@ -170,6 +172,9 @@ CASES = {
     "noisy": EVEN | keys(moe_router="noisy", balance_z_loss=0.02),
     "random": EVEN | keys(moe_router="random"),
     "hash": HASH | keys(moe_experts=5),
+    "uniform": UNIFORM,
+    "uniform, five of seven, scaled": UNIFORM | keys(moe_experts=7, moe_top_k=5, moe_routed_scale=1.5, moe_shared_experts=1),
+    "uniform, ones, capacity": UNIFORM | keys(moe_gates="ones", moe_capacity_factor=1),
     "renormalized": EVEN | keys(moe_gates="renormalized"),
     "scaled": EVEN | keys(moe_routed_scale=2.5, moe_shared_experts=1),
     "scaled, sigmoid, bias": BIAS | keys(moe_routed_scale=2.5, moe_copy_experts=1),
@@ -223,6 +228,7 @@ CASES = {
     "attention experts, all losses": ALL_LOSSES | attention_experts(count=4, top_k=3, gates="raw"),
     "attention experts, sigmoid, bias": BIAS | GROUPS | attention_experts(count=5, top_k=2, gates="renormalized"),
     "attention experts, noisy": EVEN | keys(moe_router="noisy") | attention_experts(count=5, top_k=2),
+    "attention experts, uniform": UNIFORM | attention_experts(count=5, top_k=2, gates="renormalized"),
     "attention experts, hash": HASH | keys(model_kv_heads=4) | attention_experts(count=3, gates="ones"),
     "attention experts alone": EVEN_BATCH | keys(moe_experts=0) | attention_experts(count=5, top_k=2),
     "gelu": EVEN | keys(model_ffn="gelu", model_layers=3, model_first_dense_layers=1, moe_shared_experts=2),
@@ -378,6 +384,11 @@ CASES = {
     **{f"{name}, {mesh}": EVEN | keys(model_dropout=0.2, model_dropout_kind=kind, batch_global=8) | MESHES[mesh]
        for mesh in ("data, ZeRO 1", "tensor, ZeRO 0", "tensor, ZeRO 3", "pipeline, ZeRO 1", "all")
        for name, kind in (("dropout", "plain"), ("dropout of blocks", "block"))},
+    "THOR": THOR,
+    "THOR, one expert, dropout": THOR | keys(moe_top_k=1, model_dropout=0.1, model_recompute="full"),
+    "THOR, modules, z-loss, tied": THOR | MODULES | keys(model_z_loss=0.05, model_tie_embeddings=1),
+    **{f"THOR, {mesh}": THOR | keys(batch_global=8) | MESHES[mesh] | keys(batch_micro=2)
+       for mesh in ("data, ZeRO 1", "tensor, ZeRO 0", "tensor, ZeRO 3", "pipeline, ZeRO 1", "all")},
     "SMoE-Dropout": keys(moe_router="random", moe_gates="renormalized", moe_top_k_start=2, moe_top_k=8),
 }  # fmt: skip
 

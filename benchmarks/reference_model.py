@@ -1,6 +1,6 @@
 """The sparse transformers of `lyceum train` in PyTorch and float64, written as directly as their formulas. compare_routers.py
 compares Lyceum with them. Written from the papers and docs/configuration.md, not from Lyceum's code, except for the bits of
-the noise and of dropout.
+the noise, of dropout and of uniform routing.
 
 A model is a table of tensors with their names in a checkpoint. Every expert computes every token, and its output is multiplied
 by zero if the token has not chosen it. Sub-dimensions are treated in the same way.
@@ -62,7 +62,7 @@ class Router:
 
 @dataclass
 class Routing:
-    """The decisions of a router. `p` and `logits` are None for a hash router."""
+    """The decisions of a router. `p` and `logits` are None for hash and uniform routers."""
 
     chosen: Tensor  # [sequences, tokens, k], best first
     gates: Tensor  # [sequences, tokens, k]
@@ -229,6 +229,28 @@ def dropout_mask(config: dict, work: "Pass", site: int, columns: int) -> Tensor:
     return 1 - begins.unfold(1, block, 1).any(-1).double()
 
 
+def random_experts(seed: int, layer: int, step: int, tokens: np.ndarray, experts: int, k: int) -> Tensor:
+    """Returns k different experts for each token, as drawn by lib/kernels/uniform_numbers.h: each is one of those that are left,
+    in ascending order."""
+    key = int(splitmix64(np.array([seed ^ 0x756E69666F726D], np.uint64))[0])
+    at, quad = np.meshgrid(tokens.astype(np.uint64), np.arange(-(-k // 4), dtype=np.uint64), indexing="ij")
+    high = ((at >> np.uint64(32)) << np.uint64(16)) | np.uint64(layer)
+    words = philox4x32([at & np.uint64(0xFFFFFFFF), high, np.full_like(at, step), quad], [key & 0xFFFFFFFF, key >> 32])
+    words = np.stack(words, -1).reshape(len(tokens), -1)
+    chosen = np.empty((len(tokens), k), np.int64)
+    for row, own in enumerate(words):
+        left = list(range(experts))
+        chosen[row] = [left.pop(int(own[i]) * len(left) >> 32) for i in range(k)]
+    return torch.from_numpy(chosen)
+
+
+def divergence_of_copies(logits: Tensor) -> Tensor:
+    """Returns the sum over tokens of (KL(p | q) + KL(q | p)) / 2, where sequences 2i and 2i + 1 are copies of a sample with the
+    predictions p and q [THOR, Zuo et al. 2022]."""
+    p, q = logits[0::2].log_softmax(-1), logits[1::2].log_softmax(-1)
+    return (F.kl_div(q, p, reduction="sum", log_target=True) + F.kl_div(p, q, reduction="sum", log_target=True)) / 2
+
+
 def weighted_sub_dimensions(x: Tensor, weights: Tensor) -> Tensor:
     """Multiplies every sub-dimension of the last dimension of x by its weight; weights are [..., sub-dimensions]."""
     return (x.unflatten(-1, (weights.shape[-1], -1)) * weights[..., None]).flatten(-2)
@@ -249,7 +271,7 @@ class Model:
 
     def forward(self, work: Pass) -> tuple[Tensor, dict[str, Tensor], dict[Router, Routing]]:
         """Returns the cross-entropy in nats per token; the weighted losses of routers, summed over layers, of modules of
-        multi-token prediction and of the head's logits; and the routings."""
+        multi-token prediction, of the head's logits and of copies of samples; and the routings."""
         config, w = self.config, self.w
         losses: dict[str, Tensor] = {}
         routings: dict[Router, Routing] = {}
@@ -267,6 +289,8 @@ class Model:
         logits = h @ head.T
         if config["model.z_loss"] and work.training:  # [PaLM]
             losses["head_z_loss"] = config["model.z_loss"] * logits.logsumexp(-1).square().mean()
+        if config["model.consistency"] and work.training:
+            losses["consistency_loss"] = config["model.consistency"] * divergence_of_copies(logits) / work.targets.numel()
         return F.cross_entropy(logits.flatten(0, 1), work.targets.flatten()), losses, routings
 
     def predict_further(self, work: Pass, h: Tensor, head: Tensor, routings: dict[Router, Routing], losses: dict[str, Tensor]) -> Tensor:
@@ -453,6 +477,8 @@ class Model:
             chosen = torch.from_numpy((mixed % np.uint64(router.experts)).astype(np.int64))[..., None]
             ones = torch.ones(chosen.shape, dtype=x.dtype)
             return Routing(chosen, ones, None, None, self.within_capacity(work, router, chosen))
+        if self.kind == "uniform":
+            return self.route_uniformly(work, router, x)
         logits = self.logits(work, router, x)
         if self.kind in ("sigmoid", "sqrt_softplus"):
             scores = logits.sigmoid() if self.kind == "sigmoid" else F.softplus(logits).sqrt()
@@ -472,6 +498,18 @@ class Model:
         if router.half == "mlp":
             gates = gates * self.config["moe.routed_scale"]  # [DeepSeek-V2]
         return Routing(chosen, gates, p, logits, self.within_capacity(work, router, chosen))
+
+    def route_uniformly(self, work: Pass, router: Router, x: Tensor) -> Routing:
+        """Chooses random experts, outside of training by the position alone [THOR, Zuo et al. 2022]."""
+        sequences, length, k = *x.shape[:2], router.top_k
+        tokens = work.first_token + np.arange(sequences * length) if work.training else np.tile(np.arange(length), sequences)
+        step = work.step if work.training else 0
+        drawn = random_experts(self.config["run.seed"], router.noise_layer, step, tokens, router.experts, k)
+        chosen = drawn.view(sequences, length, k)
+        gates = torch.full(chosen.shape, 1 if router.gates == "ones" else 1 / k, dtype=x.dtype)
+        if router.half == "mlp":
+            gates = gates * self.config["moe.routed_scale"]
+        return Routing(chosen, gates, None, None, self.within_capacity(work, router, chosen))
 
     def choices(self, work: Pass, router: Router) -> int:
         """Returns k, which may grow linearly over the run [SMoE-Dropout]."""
@@ -683,17 +721,19 @@ class Training:
         config = self.config
         batch, length = config["batch.global"], config["batch.seq_len"]
         micro = config["batch.micro"] * data_ranks(config)  # sequences of a pass, over all data ranks
+        copies = 2 if config["model.consistency"] else 1  # consecutive sequences of a pass that are the same sample
         so_far: dict = {}
         metrics: dict[str, float] = {}
         counts: dict[Router, Tensor] = {}
         self.model.largest.clear()
         for first in range(0, batch, micro):
-            start = (step * batch + first) * length
-            run = samples(tokens[start : start + micro * length + 1], length)
+            start = (step * batch + first) // copies * length
+            run = samples(tokens[start : start + micro // copies * length + 1], length)
+            run = (part.repeat_interleave(copies, 0) for part in run)
             loss, losses, routings = self.model.forward(Pass(*run, step, first * length, True, so_far))
             parts = {"loss": loss} | losses
             (sum(parts.values()) * (micro / batch)).backward()
-            balance = sum((part for name, part in losses.items() if name not in ("mtp_loss", "head_z_loss", "dropout_loss")), torch.zeros(()))
+            balance = sum((part for name, part in losses.items() if name not in ("mtp_loss", "head_z_loss", "dropout_loss", "consistency_loss")), torch.zeros(()))
             for name, part in (parts | {"balance_loss": balance}).items():
                 metrics[name] = metrics.get(name, 0.0) + part.item() * (micro / batch)
             for router, routing in routings.items():

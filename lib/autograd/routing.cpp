@@ -3,6 +3,7 @@
 #include "kernels/hash_tokens.h"
 #include "kernels/router.h"
 #include "kernels/router_backward.h"
+#include "kernels/uniform_choices.h"
 
 namespace lyceum {
 
@@ -89,6 +90,24 @@ std::array<Tensor, 2> RouteByHash::forward(const Stream& stream, Saved&) const {
                                  .gates = gates.span<A>(),
                                  .counts = span_or_none<std::int64_t>(tally.counts),
                                  .probability = span_or_none<double>(tally.probability)});
+  });
+  return {gates, index};
+}
+
+std::array<Tensor, 2> RouteUniformly::forward(const Stream& stream, Saved&) const {
+  const Shape shape{tokens, k};
+  const Tensor gates = Tensor::empty(stream, type, shape), index = Tensor::empty(stream, DType::i32, shape);
+  const UniformDraw draw{
+      .seed = seed, .layer = layer, .first = first, .period = period, .step = span_or_none<const double>(step)};
+  dispatch_accumulator(type, [&]<class A>() {
+    launch(stream, UniformChoices<A>{.draw = draw,
+                                     .experts = experts,
+                                     .gate = gate,
+                                     .index = index.matrix<std::int32_t>(),
+                                     .gates = gates.matrix<A>(),
+                                     .counts = matrix_or_none<std::int64_t>(tally.counts),
+                                     .probability = span_or_none<double>(tally.probability),
+                                     .entropy = span_or_none<double>(tally.entropy)});
   });
   return {gates, index};
 }

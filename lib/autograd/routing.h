@@ -61,4 +61,20 @@ struct RouteByHash {
   std::array<Tensor, 0> backward(const Stream&, Saved&, const Tensor&, const Tensor&) const { return {}; }
 };
 
+/// Uniform routing: k random experts for each token, see UniformChoices [Zuo et al. 2022]. Results: gates [tokens, k],
+/// all `gate`, and index i32 [tokens, k]. No gradients.
+struct RouteUniformly {
+  std::uint64_t seed;
+  std::int64_t layer, first, period;  // as in UniformDraw
+  Tensor step;                        // f64 [1]; undefined: step 0
+  std::int64_t tokens, experts, k;
+  double gate;
+  DType type;            // of the gates: an accumulator type, f32 or f64
+  RoutingTally tally{};  // counts, probability and entropy to add to; undefined: none
+
+  struct Saved {};
+  std::array<Tensor, 2> forward(const Stream& stream, Saved& saved) const;
+  std::array<Tensor, 0> backward(const Stream&, Saved&, const Tensor&, const Tensor&) const { return {}; }
+};
+
 }  // namespace lyceum

@@ -26,7 +26,7 @@ void declare_keys(ConfigKeys& keys, AttentionExpertsConfig& experts) {
   key("attention_experts.count_of_layers", &experts.count_of_layers, {.low = 1, .high = 65536},
       "attention experts of each layer, if they differ; overrides count");
   key("attention_experts.gates", &experts.gates,
-      "as moe.gates; auto: renormalized for a sigmoid or sqrt_softplus router, ones for hash, else detached");
+      "as moe.gates; auto: renormalized for a sigmoid, sqrt_softplus or uniform router, ones for hash, else detached");
 }
 
 void check_attention_experts(Findings& findings, const Config& config) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "config/consistency.h"
 #include "config/findings.h"
 #include "config/keys.h"
 #include "config/mesh.h"
@@ -44,6 +45,7 @@ std::vector<std::string> contradictions_of_stage(const Config& config, int world
   check_replacement(findings, config);
   check_replicas(findings, config);
   check_mesh(findings, config, world);
+  check_consistency(findings, config, world);
   check_optim(findings, config);
   check_eval(findings, config);
   check_run(findings, config.run);

@@ -85,6 +85,9 @@ void declare_keys(ConfigKeys& keys, ModelConfig& model) {
       {.other_names = {"mlp_bias", "add_bias_linear"}});
   key("model.z_loss", &model.z_loss, loss_weight, "weight of the squared log-sum-exp of the head's logits",
       {.role = tuning, .other_names = {"z_loss_weight", "z_loss_multiplier"}});
+  key("model.consistency", &model.consistency, loss_weight,
+      "weight of the divergence between the predictions for two copies of each sample, for THOR; 0: no copies",
+      {.role = tuning});
   declare_dropout_keys(keys, model.dropout);
   key("model.recompute", &model.recompute,
       "in backward, selective: recompute what is cheap; full: recompute all of a block from its input",

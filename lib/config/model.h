@@ -66,6 +66,8 @@ struct ModelConfig {
   /// Number of tokens whose logits are in memory at a time; backward computes them again. 0: all, kept until backward.
   std::int64_t loss_chunk = 0;
   double z_loss = 0;  // weight of the mean over targets of (log Σ exp logit)² of the head
+  /// Weight of the divergence between the predictions for two copies of each sample [THOR]; 0: there are no copies.
+  double consistency = 0;
   DropoutConfig dropout = {};
 };
 

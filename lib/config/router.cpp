@@ -13,12 +13,15 @@
 namespace lyceum {
 
 Gates gates_of(const MoeConfig& moe) {
-  return moe.gates.value_or(moe.router == RouterKind::hash ? Gates::ones : Gates::raw);
+  if (moe.gates) return *moe.gates;
+  if (moe.router == RouterKind::uniform) return Gates::renormalized;
+  return moe.router == RouterKind::hash ? Gates::ones : Gates::raw;
 }
 
 Gates attention_gates_of(const Config& config) {
   if (config.attention_experts.gates) return *config.attention_experts.gates;
   if (config.moe.router == RouterKind::hash) return Gates::ones;
+  if (config.moe.router == RouterKind::uniform) return Gates::renormalized;
   return scores_of(config.moe.router) == Scores::softmax ? Gates::detached : Gates::renormalized;
 }
 
@@ -30,7 +33,7 @@ void declare_router_keys(ConfigKeys& keys, MoeConfig& moe) {
   const KeySection key(keys, KeyRole::identity);
   key("moe.router", &moe.router,
       "how a token's experts are chosen: softmax, sigmoid or sqrt_softplus of one matrix; softmax of two (mlp); noisy, "
-      "with noise; random, a fixed random matrix; hash, by the token's hash",
+      "with noise; random, a fixed random matrix; hash, by the token's hash; uniform, all equally likely",
       {.other_names = {"scoring_func", "moe_router_score_function"}});
   key("moe.router_bias", &moe.router_bias, {}, "add a trained bias to the router's logits",
       {.other_names = {"moe_router_bias", "router_bias"}});
@@ -86,32 +89,37 @@ void check_separate_scores(Findings& findings, const Config& config) {
                        fmt::format("with moe.router = {}, whose scores have no log-sum-exp", kind));
 }
 
-/// Checks settings that are impossible with a hash, which makes one choice and has no scores.
-void check_hash(Findings& findings, const Config& config) {
+/// Checks settings that are impossible without scores: with a hash, which makes one choice, and with uniform choices.
+void check_without_scores(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
   const BalanceConfig& balance = config.balance;
+  const std::string kind = name_of(moe.router);
+  const bool hash = moe.router == RouterKind::hash;
   for (const RouterKeys& router : routers_of(config)) {
-    findings.unless(router.top_k <= 1, "{} = {} with moe.router = hash, which chooses one expert per token: set {} = 1",
-                    router.top_k_key, router.top_k, router.top_k_key);
-    findings.unless(router.gates == Gates::ones, "{} = {} with moe.router = hash, which has no scores: set {} = ones",
-                    router.gates_key, name_of(router.gates), router.gates_key);
+    findings.unless(!hash || router.top_k <= 1,
+                    "{} = {} with moe.router = hash, which chooses one expert per token: set {} = 1", router.top_k_key,
+                    router.top_k, router.top_k_key);
+    findings.unless(router.gates == Gates::ones || (!hash && router.gates == Gates::renormalized),
+                    "{} = {} with moe.router = {}, which has no scores: set {} = {}ones", router.gates_key,
+                    name_of(router.gates), kind, router.gates_key, hash ? "" : "renormalized or ");
   }
-  findings.unless(!moe.even_routing, "moe.even_routing = true with moe.router = hash: set one or the other");
-  findings.unless(moe.experts <= 0 || moe.routed_scale == 1,
+  findings.unless(!moe.even_routing, "moe.even_routing = true with moe.router = {}: set one or the other", kind);
+  findings.unless(!hash || moe.experts <= 0 || moe.routed_scale == 1,
                   "moe.routed_scale = {} with moe.router = hash, whose gates are ones: set moe.routed_scale = 1",
                   moe.routed_scale);
   findings.unless_zero("moe.top_k_start", moe.top_k_start,
-                       "with moe.router = hash, which chooses one expert per token");
+                       fmt::format("with moe.router = {}, which chooses {} per token", kind,
+                                   hash ? "one expert" : "the same number of experts"));
   for (const auto& [key, value] :
        {std::pair{"moe.zero_experts", moe.zero_experts}, std::pair{"moe.copy_experts", moe.copy_experts}}) {
-    findings.unless_zero(key, value, "with moe.router = hash, which chooses only from moe.experts");
+    findings.unless_zero(key, value, fmt::format("with moe.router = {}, which chooses only from moe.experts", kind));
   }
   for (const auto& [key, value] :
        {std::pair{"balance.expert", balance.expert}, std::pair{"balance.device", balance.device},
         std::pair{"balance.z_loss", balance.z_loss},
         std::pair{"balance.mutual_information", balance.mutual_information},
         std::pair{"balance.concentration", balance.concentration}}) {
-    findings.unless_zero(key, value, "with moe.router = hash, which is not trained");
+    findings.unless_zero(key, value, fmt::format("with moe.router = {}, which is not trained", kind));
   }
 }
 
@@ -120,9 +128,9 @@ void check_groups(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
   const std::int64_t limit = moe.group_limit;
   const std::int64_t groups = config.balance.device_groups;
-  findings.unless(moe.router != RouterKind::hash,
-                  "moe.group_limit = {} with moe.router = hash: set moe.group_limit = 0", limit);
-  if (moe.router == RouterKind::hash) return;
+  findings.unless(has_scores(moe.router), "moe.group_limit = {} with moe.router = {}: set moe.group_limit = 0", limit,
+                  name_of(moe.router));
+  if (!has_scores(moe.router)) return;
   findings.unless(config.parallel.placement == PlacementKind::contiguous,
                   "moe.group_limit = {} with parallel.placement = {}, which does not keep these groups together: set "
                   "parallel.placement = contiguous",
@@ -163,7 +171,7 @@ void check_router(Findings& findings, const Config& config) {
                   "moe.router_bias = false",
                   name_of(moe.router));
   if (has_bias) check_separate_scores(findings, config);
-  if (moe.router == RouterKind::hash) check_hash(findings, config);
+  if (!has_scores(moe.router)) check_without_scores(findings, config);
   if (moe.experts > 0 && moe.group_limit > 0) check_groups(findings, config);
 }
 

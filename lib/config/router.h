@@ -11,16 +11,19 @@ namespace lyceum {
 struct MoeConfig;
 
 /// The kind of a router, see model/routing/router.h.
-enum class RouterKind { softmax, sigmoid, sqrt_softplus, mlp, noisy, random, hash };
+enum class RouterKind { softmax, sigmoid, sqrt_softplus, mlp, noisy, random, hash, uniform };
 constexpr auto names_of(RouterKind) {
-  return std::array{"softmax", "sigmoid", "sqrt_softplus", "mlp", "noisy", "random", "hash"};
+  return std::array{"softmax", "sigmoid", "sqrt_softplus", "mlp", "noisy", "random", "hash", "uniform"};
 }
 
 constexpr auto names_of(GroupScore) { return std::array{"top2", "maximum"}; }
 
 constexpr auto names_of(Gates) { return std::array{"raw", "renormalized", "detached", "ones"}; }
 
-/// Returns the scores that a router computes from its logits; softmax for a hash, which has none. With sigmoid and
+/// False for the routers that choose experts without logits and scores.
+constexpr bool has_scores(RouterKind router) { return router != RouterKind::hash && router != RouterKind::uniform; }
+
+/// Returns the scores that a router computes from its logits; softmax without has_scores(). With sigmoid and
 /// sqrt_softplus, experts are selected by score + bias (balance.bias_rate).
 constexpr Scores scores_of(RouterKind router) {
   switch (router) {
@@ -30,10 +33,10 @@ constexpr Scores scores_of(RouterKind router) {
   }
 }
 
-/// Returns moe.gates. If unset: ones for a hash, which has no scores; raw for the others.
+/// Returns moe.gates. If unset: ones for a hash, renormalized for uniform choices, raw for the others.
 Gates gates_of(const MoeConfig& moe);
-/// Returns attention_experts.gates. If unset, the default for moe.router: ones for a hash, detached for all other kinds
-/// whose scores_of() is softmax, renormalized for sigmoid and sqrt_softplus.
+/// Returns attention_experts.gates. If unset, the default for moe.router: ones for a hash, renormalized for uniform
+/// choices, sigmoid and sqrt_softplus, detached for the others.
 Gates attention_gates_of(const Config& config);
 
 /// Returns the number of experts, of a router's `choices`, in the groups from which one token may choose

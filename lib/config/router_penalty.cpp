@@ -43,7 +43,7 @@ void check_router_penalty(Findings& findings, const Config& config) {
   }
   const RouterKind router = config.moe.router;
   const bool experts = most_choices(config, Site::ffn) > 0 || most_choices(config, Site::attention) > 0;
-  findings.unless(!experts || (router != RouterKind::hash && router != RouterKind::random),
+  findings.unless(!experts || (has_scores(router) && router != RouterKind::random),
                   "optim.router_penalty = {} with moe.router = {}, which trains no matrix", optim.router_penalty,
                   name_of(router));
   const std::int64_t ffn = router_rows(config, Site::ffn), attention = router_rows(config, Site::attention);

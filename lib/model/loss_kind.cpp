@@ -20,6 +20,7 @@ std::string name_of(LossKind kind) {
     case LossKind::dropout: return "dropout";
     case LossKind::mtp: return "mtp";
     case LossKind::head_z: return "head_z";
+    case LossKind::consistency: return "consistency";
   }
   fail(ExitCode::failed, "unknown kind of loss {}", static_cast<int>(kind));
 }
@@ -48,6 +49,7 @@ std::vector<LossKind> loss_kinds(const Config& config) {
   if (learns_rates(config.model.dropout)) kinds.push_back(LossKind::dropout);
   if (config.mtp.depth > 0) kinds.push_back(LossKind::mtp);
   if (config.model.z_loss > 0) kinds.push_back(LossKind::head_z);
+  if (config.model.consistency > 0) kinds.push_back(LossKind::consistency);
   return kinds;
 }
 

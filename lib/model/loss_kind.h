@@ -18,9 +18,10 @@ enum class LossKind : std::uint8_t {
   concentration,
   sub_dimension,
   router_penalty,
-  dropout,  // the regulariser of concrete dropout
-  mtp,      // the cross-entropy of a module of multi-token prediction
-  head_z    // the z-loss of the head's logits
+  dropout,     // the regulariser of concrete dropout
+  mtp,         // the cross-entropy of a module of multi-token prediction
+  head_z,      // the z-loss of the head's logits
+  consistency  // the divergence between the predictions for the copies of a sample
 };
 
 /// Returns the name of a loss, for example "expert_balance". The key in metrics.jsonl is this name followed by "_loss".
@@ -28,7 +29,9 @@ std::string name_of(LossKind kind);
 
 /// True for the losses of routers and of dropout, which are sums over sequences. Losses of the head are sums over
 /// tokens.
-inline bool is_per_sequence(LossKind kind) { return kind != LossKind::mtp && kind != LossKind::head_z; }
+inline bool is_per_sequence(LossKind kind) {
+  return kind != LossKind::mtp && kind != LossKind::head_z && kind != LossKind::consistency;
+}
 
 /// True for the losses of routers.
 inline bool is_of_routers(LossKind kind) { return is_per_sequence(kind) && kind != LossKind::dropout; }
@@ -39,8 +42,8 @@ inline bool is_of_routers(LossKind kind) { return is_per_sequence(kind) && kind 
 std::vector<LossKind> loss_kinds(const Config& config);
 
 /// Assigns an index to each loss of a step: one for each kind and each layer (block of all_blocks()). LossKind::head_z
-/// belongs to the last block of the model. All ranks agree on the indices, and losses of one kind are summed in layer
-/// order, independently of the division into pipeline stages.
+/// and LossKind::consistency belong to the last block of the model. All ranks agree on the indices, and losses of one
+/// kind are summed in layer order, independently of the division into pipeline stages.
 class LossTable {
  public:
   /// `layers`: all_blocks() of the model.

@@ -88,7 +88,7 @@ void Transformer::run_modules(Tape& tape, const Pass& pass, Variable x, Losses& 
     };
     const Variable y = run_recomputable(tape, module.block.layer, run, x, losses);
     x = tape.apply(norm(own.layout, module.final_norm), y);
-    const Variable loss = run_head(tape, own.layout, x, own.batch, false)[0];
+    const Variable loss = run_head(tape, own.layout, x, own.batch, {})[0];
     losses.layers.push_back({module.block.layer, {LossKind::mtp, loss}});
   }
 }

@@ -352,15 +352,16 @@ void Transformer::measure(const LayerSums& sums, std::int64_t layer, const Tenso
   });
 }
 
-std::array<Variable, 2> Transformer::run_head(Tape& tape, const TokenLayout& layout, const Variable& x,
-                                              const TokenBatch& batch, bool z) const {
+std::array<Variable, 3> Transformer::run_head(Tape& tape, const TokenLayout& layout, const Variable& x,
+                                              const TokenBatch& batch, const HeadLosses& wanted) const {
   const LinearCrossEntropy loss{.weight = head_,
                                 .targets = batch.targets,
                                 .chunk = config_.model.loss_chunk,
                                 .group = &mesh_->tensor,
                                 .words = words_,
                                 .vocab = config_.model.vocab,
-                                .z = z,
+                                .z = wanted.z,
+                                .pair_len = wanted.consistency ? batch.seq_len : 0,
                                 .losses = batch.token_losses,
                                 .largest_logit = batch.layer_sums ? batch.layer_sums->largest_logit : Tensor()};
   return tape.apply(loss, layout.to_matrix(tape, x));
@@ -394,10 +395,13 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const TokenBatch
     return result;
   }
   const Variable normed = tape.apply(norm(pass.layout, final_norm_), y);
-  const bool has_z = config_.model.z_loss > 0 && batch.training();
-  const auto [cross_entropy, z] = run_head(tape, pass.layout, normed, batch, has_z);
+  HeadLosses wanted;
+  if (batch.training()) wanted = {.z = config_.model.z_loss > 0, .consistency = config_.model.consistency > 0};
+  const auto [cross_entropy, z, divergence] = run_head(tape, pass.layout, normed, batch, wanted);
   result.losses.cross_entropy = cross_entropy;
-  if (has_z) result.losses.layers.push_back({config_.model.layers - 1, {LossKind::head_z, z}});
+  const std::int64_t last = config_.model.layers - 1;
+  if (wanted.z) result.losses.layers.push_back({last, {LossKind::head_z, z}});
+  if (wanted.consistency) result.losses.layers.push_back({last, {LossKind::consistency, divergence}});
   if (batch.training()) run_modules(tape, pass, normed, result.losses);
   return result;
 }

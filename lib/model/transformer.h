@@ -53,9 +53,9 @@ class Transformer {
       std::int64_t layer;
       Loss loss;
     };
-    /// Losses of the blocks, in forward order. In a training pass, the z-loss of the head (LossKind::head_z) and those
-    /// of the modules' blocks and of the modules (LossKind::mtp) follow. The two kinds are sums over tokens without
-    /// their factors, which are model.z_loss and module_weight().
+    /// Losses of the blocks, in forward order. In a training pass, the losses of the head (LossKind::head_z and
+    /// LossKind::consistency) and those of the modules' blocks and of the modules (LossKind::mtp) follow. These three
+    /// kinds are sums over tokens without their factors, which are model.z_loss, model.consistency and module_weight().
     std::vector<OfLayer> layers;
   };
   /// Runs the whole model. Throws an Error if this is not the last stage or if the first stage is missing.
@@ -172,10 +172,14 @@ class Transformer {
   Variable blocks(Tape& tape, Pass pass, Variable x, Losses& losses, std::span<KeyValueCache> caches = {}) const;
   // Adds the squares of a block's output y [rows, hidden] to `sums`.
   void measure(const LayerSums& sums, std::int64_t layer, const Tensor& y) const;
-  // Runs the head on x, the result of a final norm. Returns the cross-entropy and, if `z`, the sum of the squared
-  // log-sum-exp of the logits, or else an undefined Variable.
-  std::array<Variable, 2> run_head(Tape& tape, const TokenLayout& layout, const Variable& x, const TokenBatch& batch,
-                                   bool z) const;
+  // Losses of the head in addition to the cross-entropy.
+  struct HeadLosses {
+    bool z = false, consistency = false;
+  };
+  // Runs the head on x, the result of a final norm. Returns the results of LinearCrossEntropy. Those that `wanted` does
+  // not contain are undefined.
+  std::array<Variable, 3> run_head(Tape& tape, const TokenLayout& layout, const Variable& x, const TokenBatch& batch,
+                                   const HeadLosses& wanted) const;
   // Returns the input of a module's block. x: h_{k−1}. The batch of the pass has the shifted tokens.
   Variable join_embeddings(Tape& tape, const Pass& pass, const Module& module, const Variable& x) const;
   // Runs all modules. x: the result of the model's final norm.

@@ -269,7 +269,7 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
       {"moe.expert_sizes=4,0", "0 must be >= 1"},
       {"optim.train_only=a,,b", "empty name between commas"},
       {"optim.train_only=a #b", "where a comment would begin"},
-      {"moe.router=top", "must be one of softmax, sigmoid, sqrt_softplus, mlp, noisy, random, hash"},
+      {"moe.router=top", "must be one of softmax, sigmoid, sqrt_softplus, mlp, noisy, random, hash, uniform"},
       {"moe.gates=none", "must be one of auto, raw, renormalized, detached, ones"},
       {"model.attention=gqa", "must be one of mha, moa"},
       {"model.attention_weights=sticks", "must be one of softmax, stick_breaking"},
@@ -413,6 +413,8 @@ Config unusual() {
                 7,
                 Overlap::batches,
                 TransportKind::staged,
+                NcclOrder::serial,
+                5,
                 true};
   c.eval = {11, 0};
   c.checkpoint = {13, 2.5, 0, "runs/a b", true, true};

@@ -137,7 +137,8 @@ TEST(ShippedConfigs, load_resolve_and_have_no_problems) {
       {"quickstart.ini", {2, 4, 8}},          {"deepseekmoe-small.ini", {1, 2, 4, 8, 16}},
       {"gshard-small.ini", {1, 2, 4, 8, 16}}, {"switch-small.ini", {1, 2, 4, 8, 16}},
       {"hash-small.ini", {1, 2, 4, 8, 16}},   {"dense-small.ini", {1, 2, 4, 8, 16}},
-      {"mtp-small.ini", {1, 2, 4, 8, 16}},    {"smoe-dropout-small.ini", {1, 2, 4, 8, 16}}};
+      {"mtp-small.ini", {1, 2, 4, 8, 16}},    {"smoe-dropout-small.ini", {1, 2, 4, 8, 16}},
+      {"thor-small.ini", {1, 2, 4, 8, 16}}};
   for (const auto& [name, counts] : worlds) {
     const std::string file = std::filesystem::path(LYCEUM_SOURCE_DIR) / "configs" / name;
     for (const int world : counts) {

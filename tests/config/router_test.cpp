@@ -136,9 +136,38 @@ TEST(ConfigProblems, impossible_routers_are_reported) {
          attention_mixture(c, {.count = 4, .top_k = 1, .gates = Gates::raw});
        },
        {"attention_experts.gates = raw with moe.router = hash", "set attention_experts.gates = ones"}},
+      {[](Config& c) {
+         c.moe.router = RouterKind::uniform;
+         c.moe.gates = Gates::raw;
+       },
+       {"moe.gates = raw with moe.router = uniform, which has no scores: set moe.gates = renormalized or ones"}},
+      {[](Config& c) {
+         c.moe.router = RouterKind::uniform;
+         c.moe.top_k_start = 1;
+       },
+       {"moe.top_k_start = 1 with moe.router = uniform, which chooses the same number", "set moe.top_k_start = 0"}},
+      {[](Config& c) {
+         c.moe.router = RouterKind::uniform;
+         c.balance.expert = 0.1;
+       },
+       {"balance.expert = 0.1 with moe.router = uniform, which is not trained", "set balance.expert = 0"}},
+      {[](Config& c) {
+         c.moe.router = RouterKind::uniform;
+         c.moe.group_limit = 1;
+       },
+       {"moe.group_limit = 1 with moe.router = uniform: set moe.group_limit = 0"}},
+      {[](Config& c) {
+         c.moe.router = RouterKind::uniform;
+         c.balance.bias_rate = 0.1;
+       },
+       {"balance.bias_rate = 0.1 with moe.router = uniform, which has no bias"}},
   });
   Config config = sparse();
   hash(config);
+  EXPECT_THAT(problems(config, 4), IsEmpty());
+  config = sparse();
+  config.moe.router = RouterKind::uniform;
+  config.moe.routed_scale = 2;
   EXPECT_THAT(problems(config, 4), IsEmpty());
 }
 
@@ -154,6 +183,12 @@ TEST(ConfigResolve, gates_follow_the_router) {
   config.moe.router = RouterKind::hash;
   resolve(config, 1);
   EXPECT_EQ(config.moe.gates, Gates::ones);
+  config = sparse();
+  config.moe.router = RouterKind::uniform;
+  attention_mixture(config, {.count = 4, .top_k = 2, .gates = {}});
+  resolve(config, 1);
+  EXPECT_EQ(config.moe.gates, Gates::renormalized);
+  EXPECT_EQ(config.attention_experts.gates, Gates::renormalized);
 }
 
 }  // namespace

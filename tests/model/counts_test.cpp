@@ -33,7 +33,7 @@ TEST(ModelCounts, AreThoseOfTheModelThatIsBuilt) {
   config.model.tie_embeddings = true;
   expect_counted(config);
   for (const RouterKind router : {RouterKind::sigmoid, RouterKind::sqrt_softplus, RouterKind::random, RouterKind::noisy,
-                                  RouterKind::mlp, RouterKind::hash}) {
+                                  RouterKind::mlp, RouterKind::hash, RouterKind::uniform}) {
     config.moe.router = router;
     expect_counted(config);
   }
@@ -171,6 +171,7 @@ TEST(ModelCounts, OfModelsThatAreOnlyPlanned) {
   EXPECT_EQ(routers(RouterKind::sqrt_softplus), 8 * 4 + 4);
   EXPECT_EQ(routers(RouterKind::random), 8 * 4);
   EXPECT_EQ(routers(RouterKind::hash), 0);
+  EXPECT_EQ(routers(RouterKind::uniform), 0);
   EXPECT_EQ(routers(RouterKind::mlp), 8 * 6 + 6 * 4);
   EXPECT_EQ(routers(RouterKind::noisy), 8 * 4 + 8 * 4 + 4);
 

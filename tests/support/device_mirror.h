@@ -20,6 +20,7 @@
 #include "kernels/head_columns.h"
 #include "kernels/noise.h"
 #include "kernels/segments.h"
+#include "kernels/uniform_choices.h"
 #include "support/fields.h"
 #include "support/tested_stream.h"
 
@@ -136,6 +137,7 @@ class MirroredFields {
   }
   void note(const TokenNoise& noise) const { note(noise.step); }
   void note(const DropoutMask& mask) const { note(mask.step); }
+  void note(const UniformDraw& draw) const { note(draw.step); }
   void note(const Segments& segments) const { note(segments.begin), note(segments.rows); }
   template <class T>
   void note(const PickedRows<T>& picked) const {
@@ -178,6 +180,7 @@ class MirroredFields {
   }
   void point(TokenNoise& noise) const { point(noise.step); }
   void point(DropoutMask& mask) const { point(mask.step); }
+  void point(UniformDraw& draw) const { point(draw.step); }
   void point(Segments& segments) const { point(segments.begin), point(segments.rows); }
   template <class T>
   void point(PickedRows<T>& picked) const {

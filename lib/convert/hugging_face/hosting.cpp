@@ -35,6 +35,8 @@ Config essence(const Config& resolved) {
   MoeConfig& moe = config.moe;
   model.recompute = {};
   model.loss_chunk = 0;
+  model.z_loss = 0;
+  model.consistency = 0;
   model.dropout = {};
   simplify_windows(model);
   simplify_activation(model);

@@ -116,6 +116,8 @@ SpecialPartsOf upcycled(const Task& task) {
                 width);
   require_usage(slices == 1 || moe.router != RouterKind::hash,
                 "--slices = {} with moe.router = hash, which chooses one expert per token", slices);
+  require_usage(slices == 1 || moe.router != RouterKind::uniform,
+                "--slices = {} with moe.router = uniform, which does not choose all slices of a copy together", slices);
   if (slices > 1) require_no_ffn_bias(task);
   moe.experts *= slices;
   moe.top_k *= slices;

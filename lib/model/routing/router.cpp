@@ -38,7 +38,8 @@ std::vector<SublayerTensor> router_tensors(const Config& config, const Mixture& 
               tensor("gate/weight", {choices, width}, std)};
     case RouterKind::noisy:
       return {scores, tensor("gate/noise/weight", {choices, hidden}, std), tensor("gate/noise_scale", {choices}, {})};
-    case RouterKind::hash: return {};
+    case RouterKind::hash:
+    case RouterKind::uniform: return {};
     default: return biased;
   }
 }
@@ -66,8 +67,14 @@ Router::Router(const Config& config, const Mixture& mixture, const std::string& 
   if (frozen) balance_.bias_rate = 0;
 }
 
+std::int64_t Router::random_layer() const {
+  // More than the number of layers, so that the two routers of a block have different random numbers.
+  constexpr std::int64_t of_attention = 1 << 15;
+  return mixture_.id.layer + (mixture_.id.site == Site::attention ? of_attention : 0);
+}
+
 Parameter* Router::choice_rows() const {
-  if (mixture_.router == RouterKind::hash) return nullptr;
+  if (!has_scores(mixture_.router)) return nullptr;
   return parameters_.at(mixture_.router == RouterKind::mlp ? 1 : 0);
 }
 
@@ -79,10 +86,8 @@ Variable Router::logits(Tape& tape, const Pass& pass, const Variable& x) const {
   const Variable logits = tape.apply(PreciseLinear{parameters_[0], logit_bias_}, x);
   if (mixture_.router != RouterKind::noisy || !pass.training()) return logits;
   const Variable noise = tape.apply(PreciseLinear{parameters_[1]}, x);
-  // More than the number of layers, so that the two routers of a block have different noise.
-  constexpr std::int64_t of_attention = 1 << 15;
   const NoisyLogits noisy{.seed = seed_,
-                          .layer = mixture_.id.layer + (mixture_.id.site == Site::attention ? of_attention : 0),
+                          .layer = random_layer(),
                           .first = pass.batch.first_token + pass.layout.own().first,
                           .step = pass.batch.step};
   return tape.apply(noisy, logits, tape.apply(RmsNorm{parameters_[2], norm_eps_}, noise));
@@ -113,6 +118,7 @@ Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, 
                                                        .tally = counted});
     return {.gates = gates, .index = index.value, .load = {}};
   }
+  if (mixture_.router == RouterKind::uniform) return choose_uniformly(tape, pass, x.value.dtype(), counted);
   Route route{.k = mixture_.k,
               .scores = scores_of(mixture_.router),
               .rule = mixture_.gates,
@@ -138,6 +144,25 @@ Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, 
   const Variable scored = logits(tape, pass, x);
   const auto [gates, index, load] = tape.apply(route, scored);
   return {.gates = gates, .index = index.value, .load = load, .logits = scored};
+}
+
+Router::Choices Router::choose_uniformly(Tape& tape, const Pass& pass, DType type, const RoutingTally& tally) const {
+  const Range own = pass.layout.own();
+  const bool by_position = !pass.training() && !pass.cache;  // a text's tokens are numbered as generation numbers them
+  const double all_gates = mixture_.gates == Gates::ones ? static_cast<double>(mixture_.k) : 1;
+  const RouteUniformly route{.seed = seed_,
+                             .layer = random_layer(),
+                             .first = own.first + (by_position ? 0 : pass.batch.first_token),
+                             .period = by_position ? pass.layout.seq_len() : 0,
+                             .step = pass.batch.step,
+                             .tokens = own.count,
+                             .experts = mixture_.choices(),
+                             .k = mixture_.k,
+                             .gate = mixture_.gate_scale * all_gates / static_cast<double>(mixture_.k),
+                             .type = accumulator_of(type),
+                             .tally = tally};
+  const auto [gates, index] = tape.apply(route);
+  return {.gates = gates, .index = index.value, .load = {}};
 }
 
 std::vector<Loss> Router::losses(Tape& tape, const Pass& pass, const Variable& load, const ProcessGroup& data) const {
@@ -181,8 +206,8 @@ void require_skippable(const Config& config, std::int64_t skip) {
   std::vector<Mixture> mixtures = mixtures_of(config);
   std::erase_if(mixtures, [](const Mixture& mixture) { return !mixture.placed(); });
   require_usage(!mixtures.empty(), "--skip-top = {}: this model has no experts to choose from", skip);
-  require_usage(moe.router != RouterKind::hash,
-                "--skip-top = {} with moe.router = hash, which does not rank the experts", skip);
+  require_usage(has_scores(moe.router), "--skip-top = {} with moe.router = {}, which does not rank the experts", skip,
+                name_of(moe.router));
   require_usage(!moe.even_routing, "--skip-top = {} with moe.even_routing = true, which does not rank the experts",
                 skip);
   for (const Mixture& mixture : mixtures) {

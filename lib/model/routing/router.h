@@ -35,6 +35,8 @@ void require_skippable(const Config& config, std::int64_t skip);
 ///   noisy: x · Wᵀ + ε ⊙ softplus(γ ⊙ RMSNorm(x · W_nᵀ)) with W_n = gate/noise/weight [experts, hidden], γ =
 ///       gate/noise_scale [experts], ε ~ N(0, 1); x · Wᵀ outside of training [Shazeer et al. 2017, MoDSE]
 ///   hash: no logits; the expert is a function of token id and layer, see HashTokens
+///   uniform: no logits; random experts for each token, see UniformChoices. In training, they are determined by the
+///       step and the token's index in the batch, otherwise only by the position in the sequence [THOR]
 class Router {
  public:
   /// The units that take the parameters with and without gradients.
@@ -49,10 +51,10 @@ class Router {
   struct Choices {
     Variable gates;  // [tokens, top_k], the best choice first
     Tensor index;    // i32 [tokens, top_k]: the expert of each gate
-    /// The load that Route returns, over this rank's tokens. Undefined for the hash router, and if neither losses nor a
-    /// tally need it.
+    /// The load that Route returns, over this rank's tokens. Undefined without has_scores(), and if neither losses nor
+    /// a tally need it.
     Variable load;
-    Variable logits = {};  // [tokens, choices]; undefined for the hash router
+    Variable logits = {};  // [tokens, choices]; undefined without has_scores()
   };
   /// Routes this rank's range of the tokens. x: [tokens, hidden]. `tally`: takes the routing counts of this mixture;
   /// null for none. A pass that the tape replays for recomputation is not counted. If the mixture has k = 0, the router
@@ -71,12 +73,16 @@ class Router {
   void update(const Stream& stream, const Tensor& counts, std::span<const StepVerdict> verdict) const;
 
  private:
-  /// Returns gate/weight, which has one row per choice; null for the hash router.
+  /// Returns the layer by which random numbers of this router are drawn.
+  std::int64_t random_layer() const;
+  /// Returns gate/weight, which has one row per choice; null without has_scores().
   Parameter* choice_rows() const;
   /// Returns TokenBatch::choices if it applies to this mixture; otherwise an undefined tensor.
   Tensor step_choices(const Pass& pass) const;
   Choices choose(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
-  /// Returns the logits [tokens, choices]. Must not be called for the hash router, which has none.
+  /// Makes the choices of RouterKind::uniform. `type`: that of the activations.
+  Choices choose_uniformly(Tape& tape, const Pass& pass, DType type, const RoutingTally& tally) const;
+  /// Returns the logits [tokens, choices]. Must not be called without has_scores().
   Variable logits(Tape& tape, const Pass& pass, const Variable& x) const;
 
   Mixture mixture_;

@@ -10,7 +10,7 @@ namespace {
 
 /// Returns the number of sums of a mixture's router, and of its sub-dimensions; 0 if no loss reads them.
 std::int64_t router_sums(const BalanceConfig& balance, const Mixture& mixture) {
-  if (!is_over_batch(balance) || mixture.router == RouterKind::hash) return 0;
+  if (!is_over_batch(balance) || !has_scores(mixture.router)) return 0;
   return (has_information_losses(balance) ? 2 : 1) * mixture.choices() + 1;
 }
 std::int64_t sub_dimension_sums(const BalanceConfig& balance, const Mixture& mixture) {

@@ -4,6 +4,7 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/measures.h"
+#include "kernels/pair_divergence.h"
 
 namespace lyceum {
 
@@ -114,15 +115,35 @@ TokenLosses shared_losses(const Stream& stream, const LinearCrossEntropy& op, Li
   return losses;
 }
 
+/// Computes the sums of PairDivergence over the whole vocabulary and returns the total divergence, a scalar.
+template <class T>
+Tensor total_divergence(const Stream& stream, const LinearCrossEntropy& op, LinearCrossEntropy::Saved& saved) {
+  using A = Accumulator<T>;
+  const std::int64_t pairs = saved.log_sum_exp.size() / 2;
+  saved.pairs = Tensor::empty(stream, saved.log_sum_exp.dtype(), {2, pairs});
+  launch(stream, PairDivergence<T>{.logits = saved.logits.matrix<T>(),
+                                   .targets = op.targets.span<const std::int32_t>(),
+                                   .log_sum_exp = saved.log_sum_exp.span<A>(),
+                                   .seq_len = op.pair_len,
+                                   .sums = saved.pairs.matrix<A>()});
+  if (op.group->size() > 1) op.group->all_reduce_async(saved.pairs).wait();
+  const Tensor total = Tensor::empty(stream, saved.pairs.dtype(), {1});
+  launch(stream, Total<A>{.x = saved.pairs.slice(0, 1).span<A>(), .y = total.span<A>()});
+  return total;
+}
+
 }  // namespace
 
-std::array<Tensor, 2> LinearCrossEntropy::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
+std::array<Tensor, 3> LinearCrossEntropy::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   const std::int64_t tokens = x.shape()[0];
   const DType type = accumulator_of(x.dtype());
   require(targets.size() == tokens && weight->shape[0] == words.count && weight->shape[1] == x.shape()[1],
           "{} targets and {} of {} words do not match the input {} and the weight {}", targets.size(), words.count,
           vocab, x.shape().text(), weight->shape.text());
-  saved = {.x = x, .log_sum_exp = Tensor::empty(stream, type, {tokens}), .logits = {}};
+  require(pair_len == 0 || keeps_logits(chunk, tokens),
+          "copies of samples need all logits, but chunk = {} of {} tokens", chunk, tokens);
+  saved = {.x = x, .log_sum_exp = Tensor::empty(stream, type, {tokens}), .logits = {}, .pairs = {}};
+  Tensor divergence;
   const Tensor sum = Tensor::empty(stream, type, {1}), squares = z ? Tensor::empty(stream, type, {1}) : Tensor();
   dispatch_float(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
@@ -133,13 +154,14 @@ std::array<Tensor, 2> LinearCrossEntropy::forward(const Stream& stream, Saved& s
     if (largest_logit.defined()) {
       launch(stream, RaiseToLargest<A>{.x = losses.largest.span<A>(), .y = largest_logit.span<double>()});
     }
+    if (pair_len > 0) divergence = total_divergence<T>(stream, *this, saved);
   });
-  return {sum, squares};
+  return {sum, squares, divergence};
 }
 
 std::array<Tensor, 1> LinearCrossEntropy::backward(const Stream& stream, Saved& saved, const Tensor& dy,
-                                                   const Tensor& dz) const {
-  const Tensor scale = dy.defined() ? dy : Tensor::zeros(stream, dz.dtype(), {1});
+                                                   const Tensor& dz, const Tensor& d_pairs) const {
+  const Tensor scale = dy.defined() ? dy : Tensor::zeros(stream, saved.log_sum_exp.dtype(), {1});
   const bool again = weights_in_backward();
   const Tensor logits = again ? new_logits(stream, *this, saved.x) : saved.logits;
   const Tensor dx = Tensor::empty(stream, saved.x.dtype(), saved.x.shape());
@@ -147,23 +169,39 @@ std::array<Tensor, 1> LinearCrossEntropy::backward(const Stream& stream, Saved& 
     using A = Accumulator<T>;
     for_each_chunk(*this, saved.x, logits, [&](const Chunk& chunk) {
       if (again) multiply_transposed(stream, chunk.x, weight->value, chunk.logits);
-      launch(stream, CrossEntropyBackward<T>{.logits = chunk.logits.matrix<T>(),
-                                             .targets = chunk.targets,
-                                             .log_sum_exp = chunk.of<A>(saved.log_sum_exp),
-                                             .scale = scale.span<A>(),
-                                             .d_logits = chunk.logits.matrix<T>(),
-                                             .first = words.first,
-                                             .vocab = vocab,
-                                             .z_scale = dz.defined() ? dz.span<const A>() : std::span<const A>()});
+      const CrossEntropyBackward<T> loss{.logits = chunk.logits.matrix<T>(),
+                                         .targets = chunk.targets,
+                                         .log_sum_exp = chunk.of<A>(saved.log_sum_exp),
+                                         .scale = scale.span<A>(),
+                                         .d_logits = chunk.logits.matrix<T>(),
+                                         .first = words.first,
+                                         .vocab = vocab,
+                                         .z_scale = span_or_none<const A>(dz)};
+      if (d_pairs.defined()) {
+        launch(stream, PairedCrossEntropyBackward<T>{.logits = loss.logits,
+                                                     .targets = loss.targets,
+                                                     .log_sum_exp = loss.log_sum_exp,
+                                                     .scale = loss.scale,
+                                                     .d_logits = loss.d_logits,
+                                                     .first = loss.first,
+                                                     .vocab = loss.vocab,
+                                                     .z_scale = loss.z_scale,
+                                                     .seq_len = pair_len,
+                                                     .sums = saved.pairs.matrix<A>(),
+                                                     .pair_scale = d_pairs.span<const A>()});
+      } else {
+        launch(stream, loss);
+      }
       multiply(stream, chunk.logits, weight->value, dx.slice(chunk.tokens.first, chunk.tokens.count));
       if (again && weight->trained()) add_weight_grad(stream, chunk.logits, chunk.x, weight->gradient);
     });
   });
-  saved.log_sum_exp = {};
+  saved.log_sum_exp = saved.pairs = {};
   return {dx};
 }
 
-void LinearCrossEntropy::weight_grad(const Stream& stream, Saved& saved, const Tensor&, const Tensor&) const {
+void LinearCrossEntropy::weight_grad(const Stream& stream, Saved& saved, const Tensor&, const Tensor&,
+                                     const Tensor&) const {
   if (!weights_in_backward()) add_weight_grad(stream, saved.logits, saved.x, weight->gradient);
 }
 

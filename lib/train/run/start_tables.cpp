@@ -6,6 +6,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "config/consistency.h"
 #include "core/real_text.h"
 #include "io/run/batch_job.h"
 #include "io/text/table.h"
@@ -171,7 +172,7 @@ std::vector<std::string> rank_lines(const RunSetup& setup) {
 
 std::vector<std::string> data_lines(const Config& config, const RunData& data, std::int64_t steps) {
   const std::span<const TokenLoader::Source> sources = data.train->sources();
-  const auto samples = static_cast<double>(steps * config.batch.global);
+  const auto samples = static_cast<double>(steps * samples_per_step(config));
   const auto epochs = [&](std::size_t s) {
     return samples * data.train->weight(s) / static_cast<double>(sources[s].order.count());
   };

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/check.h"
+#include "config/consistency.h"
 #include "core/allocator.h"
 #include "core/clock.h"
 #include "core/heap.h"
@@ -192,7 +193,7 @@ void Trainer::end_endless_skips() const {
 /// Updates the state of the run by the results of a step.
 void Trainer::update_state(const StepResult& result) {
   ++state_.step;
-  state_.samples += config_.batch.global;
+  state_.samples += samples_per_step(config_);
   state_.updates = optimizer_.updates();
   if (result.skipped) {
     ++state_.skipped;

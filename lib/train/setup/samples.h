@@ -13,6 +13,7 @@ namespace lyceum {
 struct Samples {
   const TokenLoader* loader;
   std::int64_t first, count;
+  std::int64_t copies = 1;  // consecutive sequences of a batch that each sample fills
 };
 
 /// Returns how samples are cut from token files, as the configuration states.
@@ -22,8 +23,9 @@ SampleShape sample_shape(const Config& config);
 /// allocated if `reads`, first_keys if data.document_mask is set, span_starts if needs_span_starts(); else these
 /// tensors are undefined.
 TokenBatch allocate_batch(const Stream& stream, const Config& config, std::int64_t sequences, bool reads);
-/// Reads the samples and fills the defined tensors of the batch, which must have as many sequences. Returns, for each
-/// sample, the number of targets that count in the loss. Throws a bad_input Error if a token id is not below `vocab`.
+/// Reads the samples and fills the defined tensors of the batch, which must have as many sequences as there are copies
+/// of samples. Returns, for each sequence, the number of targets that count in the loss. Throws a bad_input Error if a
+/// token id is not below `vocab`.
 std::vector<std::int64_t> load(const Stream& stream, const Samples& samples, std::int64_t vocab,
                                const TokenBatch& batch);
 

@@ -24,7 +24,7 @@ struct Replay {
   /// This is the first step of the process, in which ranks may have chosen different GEMM algorithms by timing them.
   /// Then 2 and 4 are omitted.
   bool first_step;
-  /// Collective over the world. Computes the step at the samples [first_sample, first_sample + batch.global), and
+  /// Collective over the world. Computes the step at the samples [first_sample, first_sample + samples_per_step()), and
   /// leaves the gradients of the last passes in the shares. Returns the trace of these passes, as StepPasses::run().
   /// `step`: number of the step, from 1 on, for messages. Throws an Error that names the gradient and the ranks if
   /// gradients differ.

@@ -95,9 +95,9 @@ class TrainStep {
   TrainStep& operator=(const TrainStep&) = delete;
 
   /// Collective over the world. Makes one step with the samples at positions [first_sample, first_sample +
-  /// batch.global) of the loader. `step`: number of steps before this one. `lr`: learning rate. `limits`: loss and
-  /// gradient norm above which the step makes no update; equal on all ranks. Throws an Error that names what is damaged
-  /// or differs if a check finds a fault.
+  /// samples_per_step()) of the loader. `step`: number of steps before this one. `lr`: learning rate. `limits`: loss
+  /// and gradient norm above which the step makes no update; equal on all ranks. Throws an Error that names what is
+  /// damaged or differs if a check finds a fault.
   StepResult run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr,
                  const StepLimits& limits = {});
   /// Collective over the world. Checks the memory of all ranks after `steps` steps, before a checkpoint is saved.

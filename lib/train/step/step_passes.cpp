@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "config/consistency.h"
 #include "core/copy.h"
 #include "kernels/tensor_kernels.h"
 #include "model/placed_experts.h"
@@ -72,7 +73,7 @@ StepPasses::StepPasses(const Config& config, const RunSetup& setup, StagedModel&
 
 std::int64_t StepPasses::load(const TokenLoader& loader, std::int64_t first_sample, int data_rank) {
   const ProcessGroup& data = setup_.mesh.data;
-  const std::int64_t micro = config_.batch.micro;
+  const std::int64_t micro = config_.batch.micro, copies = sample_copies(config_);
   // If the loader masks targets, their number depends on the data. All ranks need it, so all stages load the samples.
   const bool masked = loader.masked();
   std::array<std::int64_t, 1> targets{0};
@@ -80,8 +81,8 @@ std::int64_t StepPasses::load(const TokenLoader& loader, std::int64_t first_samp
   for (TokenBatch& batch : batches_) {
     batch.first_token = first * config_.batch.seq_len;
     if (masked || batch.inputs.defined()) {
-      const auto counted =
-          lyceum::load(setup_.stream, {&loader, first_sample + first, micro}, config_.model.vocab, batch);
+      const auto counted = lyceum::load(setup_.stream, {&loader, first_sample + first / copies, micro / copies, copies},
+                                        config_.model.vocab, batch);
       targets[0] = std::accumulate(counted.begin(), counted.end(), targets[0]);
     }
     first += data.size() * micro;
@@ -177,7 +178,11 @@ namespace {
 
 /// Returns the factor of a loss of the head in the whole loss.
 double factor_of_head_loss(const Config& config, LossKind kind) {
-  return kind == LossKind::mtp ? module_weight(config.mtp) : config.model.z_loss;
+  switch (kind) {
+    case LossKind::mtp: return module_weight(config.mtp);
+    case LossKind::consistency: return config.model.consistency;
+    default: return config.model.z_loss;
+  }
 }
 
 }  // namespace

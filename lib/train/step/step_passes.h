@@ -46,7 +46,7 @@ class StepPasses {
   StepPasses& operator=(const StepPasses&) = delete;
 
   /// Collective. Loads the micro-batches of data rank `data_rank` from the samples at positions [first_sample,
-  /// first_sample + batch.global). Returns the number of targets of the global batch that count.
+  /// first_sample + samples_per_step()). Returns the number of targets of the global batch that count.
   std::int64_t load(const TokenLoader& loader, std::int64_t first_sample, int data_rank);
 
   /// Switches the measurement of layers in run() on or off. It is off at first, when it takes no memory. While it is

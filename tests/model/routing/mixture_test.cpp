@@ -154,6 +154,8 @@ TEST(LossKinds, AreThoseWithAWeight) {
   EXPECT_EQ(loss_kinds(config), Kinds{LossKind::head_z}) << "the rate is 0";
   config.model.dropout.rate = 0.1;
   EXPECT_EQ(loss_kinds(config), (Kinds{LossKind::dropout, LossKind::head_z}));
+  config.model.consistency = 5;
+  EXPECT_EQ(loss_kinds(config), (Kinds{LossKind::dropout, LossKind::head_z, LossKind::consistency}));
 }
 
 TEST(LossTable, HasARowOfLayersForEachKind) {

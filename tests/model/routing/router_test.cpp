@@ -13,6 +13,7 @@
 #include "autograd/noise.h"
 #include "core/copy.h"
 #include "core/random.h"
+#include "kernels/uniform_numbers.h"
 #include "support/errors.h"
 #include "support/model_stage.h"
 #include "support/op_check.h"
@@ -71,6 +72,12 @@ const RouterCase routers[] = {
      [](Config& c) {
        c.moe.router = RouterKind::hash;
        c.moe.top_k = 1;
+       c.balance = {};
+     },
+     {}},
+    {"Uniform",
+     [](Config& c) {
+       c.moe.router = RouterKind::uniform;
        c.balance = {};
      },
      {}}};
@@ -207,9 +214,15 @@ const LoneCase lone_routers[] = {{"Softmax", [](Config&) {}},
                                     c.moe.router = RouterKind::mlp;
                                     c.moe.gates = Gates::renormalized;
                                   }},
-                                 {"Hash", [](Config& c) {
+                                 {"Hash",
+                                  [](Config& c) {
                                     c.moe.router = RouterKind::hash;
                                     c.moe.top_k = 1;
+                                    c.balance = {};
+                                  }},
+                                 {"Uniform", [](Config& c) {
+                                    c.moe.router = RouterKind::uniform;
+                                    c.moe.routed_scale = 3;
                                     c.balance = {};
                                   }}};
 
@@ -324,6 +337,19 @@ TEST_P(RouterAlone, FollowsItsFormula) {
     }
     return;
   }
+  if (moe.router == RouterKind::uniform) {
+    route(0);
+    std::vector<std::int32_t> expected(index.size());
+    const auto k = static_cast<std::size_t>(moe.top_k);
+    const auto step = static_cast<std::uint32_t>(values_of<double>(lone.stream, lone.step)[0]);
+    for (std::size_t t = 0; t < x.size(); ++t) {
+      draw_experts(uniform_key(lone.config.run.seed), LoneRouter::layer, step,
+                   LoneRouter::first + static_cast<std::int64_t>(t), 4, &expected[t * k], moe.top_k);
+    }
+    EXPECT_EQ(index, expected);
+    for (const double gate : gates) EXPECT_DOUBLE_EQ(gate, 3.0 / static_cast<double>(k));
+    return;
+  }
   const bool sigmoid = moe.router == RouterKind::sigmoid, root = moe.router == RouterKind::sqrt_softplus;
   const Rows logits = naive_logits(lone, x, tensors);
   const auto expect_route = [&](std::size_t t, std::size_t skip) {
@@ -416,6 +442,7 @@ TEST(SkipTop, IsRefusedWhereNotEnoughExpertsAreLeft) {
     c.moe.router = RouterKind::hash;
     c.moe.top_k = 1;
   });
+  refuses(1, "moe.router = uniform, which does not rank", [](Config& c) { c.moe.router = RouterKind::uniform; });
   refuses(1, "no experts to choose from", [](Config& c) { c.moe = {}; });
   Config config = tiny_config();
   resolve(config, 1);

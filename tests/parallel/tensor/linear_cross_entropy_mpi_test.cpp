@@ -79,7 +79,7 @@ TEST_F(SharedVocabulary, IsThatOfTheWholeVocabulary) {
     Tape whole(stream);
     serial.z = true;
     const Variable x = whole.leaf(input(type));
-    const auto [loss, z] = whole.apply(serial, x);
+    const auto [loss, z, none] = whole.apply(serial, x);
     whole.backward({whole.seed(loss, 0.5), whole.seed(z, 0.05)});
     for (const std::int64_t chunk : {0, 1, 3, 8}) {
       const Table own(stream, type, words);
@@ -88,7 +88,7 @@ TEST_F(SharedVocabulary, IsThatOfTheWholeVocabulary) {
       const Variable y = part.leaf(input(type));
       LinearCrossEntropy op = operation(own, chunk);
       op.z = true;
-      const auto [shared, shared_z] = part.apply(op, y);
+      const auto [shared, shared_z, no_divergence] = part.apply(op, y);
       part.backward({part.seed(shared, 0.5), part.seed(shared_z, 0.05)});
       const std::int64_t numbers = group.size() > 1 ? 3 * tokens : 0;
       EXPECT_EQ(group.traffic().all_gather - sent, numbers * static_cast<std::int64_t>(size_of(accumulator_of(type))));
@@ -111,6 +111,57 @@ TEST_F(SharedVocabulary, IsThatOfTheWholeVocabulary) {
         }
       });
     }
+  }
+}
+
+/// Two copies of two samples of two tokens. The ranks exchange two more numbers per pair.
+TEST_F(SharedVocabulary, TheDivergenceOfCopiesIsThatOfTheWholeVocabulary) {
+  constexpr std::int64_t pair_len = 2, rows = 4 * pair_len;
+  const auto with_copies = [&](const Table& table) {
+    LinearCrossEntropy op = operation(table, 0);
+    op.targets = i32_tensor(stream, {rows}, {0, 18, 0, 18, 7, -1, 7, -1});
+    op.z = true;
+    op.pair_len = pair_len;
+    return op;
+  };
+  for (const auto& [type, tolerance] : {std::pair{DType::f64, 1e-13}, {DType::f32, 3e-6}, {DType::bf16, 2e-2}}) {
+    const Tensor x = Tensor::empty(stream, type, {rows, hidden});
+    dispatch_float(type, [&]<class T>() {
+      const Philox random(5, "rows");
+      for (std::int64_t i = 0; i < x.size(); ++i) {
+        x.data<T>()[i] = static_cast<T>(static_cast<float>(2 * random.normal(static_cast<std::uint64_t>(i))));
+      }
+    });
+    const auto run = [&](const LinearCrossEntropy& op, Tape& tape) {
+      const Variable in = tape.leaf(x);
+      const auto [loss, z, divergence] = tape.apply(op, in);
+      tape.backward({tape.seed(loss, 0.5), tape.seed(z, 0.05), tape.seed(divergence, 0.3)});
+      return std::pair(in, divergence);
+    };
+    const Table all(stream, type, {0, vocab}), own(stream, type, words);
+    LinearCrossEntropy serial = with_copies(all);
+    serial.group = &alone;
+    serial.words = {0, vocab};
+    Tape whole(stream), part(stream);
+    const auto [in, expected] = run(serial, whole);
+    const auto [own_in, shared] = run(with_copies(own), part);
+    dispatch_float(type, [&]<class T>() {
+      using A = Accumulator<T>;
+      const double divergence = *expected.value.template data<A>();
+      EXPECT_GT(divergence, 1e-3);
+      EXPECT_TRUE(std::abs(*shared.value.template data<A>() - divergence) <= std::min(1e-5, tolerance) * divergence);
+      std::vector<double> dx;
+      for (const T value : part.gradient(own_in).template span<T>()) dx.push_back(to_double(value));
+      group.all_reduce(std::span(dx));
+      for (std::int64_t i = 0; i < x.size(); ++i) {
+        const double difference = dx[static_cast<std::size_t>(i)] - to_double(whole.gradient(in).template data<T>()[i]);
+        EXPECT_TRUE(std::abs(difference) <= tolerance);
+      }
+      const A* gradient = all.weight->gradient.template data<A>() + words.first * hidden;
+      for (std::int64_t i = 0; i < words.count * hidden; ++i) {
+        EXPECT_TRUE(std::abs(own.weight->gradient.template data<A>()[i] - gradient[i]) <= tolerance);
+      }
+    });
   }
 }
 

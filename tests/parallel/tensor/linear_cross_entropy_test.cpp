@@ -28,7 +28,7 @@ class LinearCrossEntropyTest : public testing::Test {
             .words = {0, vocab},
             .vocab = vocab};
   }
-  /// The operation with both results if `z`.
+  /// The operation with the first two results if `z`.
   OpCase in_chunks(std::int64_t chunk, bool z = false) const {
     return {.name = "LinearCrossEntropy",
             .inputs = {{tokens, hidden}},
@@ -39,7 +39,7 @@ class LinearCrossEntropyTest : public testing::Test {
             .run = [=, this](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
               LinearCrossEntropy op = operation(tape.stream(), parameter(unit, 0), chunk);
               op.z = z;
-              const auto [loss, squares] = tape.apply(op, x[0]);
+              const auto [loss, squares, divergence] = tape.apply(op, x[0]);
               return z ? Inputs{loss, squares} : Inputs{loss};
             }};
   }
@@ -67,11 +67,62 @@ TEST_F(LinearCrossEntropyTest, TheZLossIsTheSumOfSquaresOverTargets) {
     op.targets = i32_tensor(stream, {tokens}, {0, -1, 3, -1, 5});
     op.z = true;
     Tape tape(stream);
-    const auto [loss, squares] = tape.apply(op, tape.leaf(Tensor::zeros(stream, DType::f64, {tokens, hidden})));
+    const auto [loss, squares, divergence] =
+        tape.apply(op, tape.leaf(Tensor::zeros(stream, DType::f64, {tokens, hidden})));
     EXPECT_NEAR(values_of<double>(stream, squares.value)[0], 3 * std::pow(std::log(7.0), 2), 1e-12);
     op.z = false;
     EXPECT_FALSE(tape.apply(op, tape.leaf(Tensor::zeros(stream, DType::f64, {tokens, hidden})))[1].value.defined());
   }
+}
+
+/// Three tokens in two copies of two samples, of which the third one of each copy of the second sample has no target.
+constexpr std::int64_t pair_len = 3, pair_tokens = 4 * pair_len;
+const std::vector<std::int32_t> paired_words{0, 6, 3, 0, 6, 3, 2, 5, -1, 2, 5, -1};
+
+OpCase with_copies(const ProcessGroup& alone, std::vector<std::size_t> results) {
+  return {.name = "LinearCrossEntropy",
+          .inputs = {{pair_tokens, hidden}},
+          .add_parameters =
+              [](ParameterUnit& unit) {
+                unit.add(whole_parameter("w", {vocab, hidden}, 1.0, true));
+              },
+          .run = [&alone, results](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+            const LinearCrossEntropy op{.weight = parameter(unit, 0),
+                                        .targets = i32_tensor(tape.stream(), {pair_tokens}, paired_words),
+                                        .chunk = 0,
+                                        .group = &alone,
+                                        .words = {0, vocab},
+                                        .vocab = vocab,
+                                        .z = true,
+                                        .pair_len = pair_len};
+            const std::array<Variable, 3> all = tape.apply(op, x[0]);
+            Inputs wanted;
+            for (const std::size_t result : results) wanted.push_back(all[result]);
+            return wanted;
+          }};
+}
+
+TEST_F(LinearCrossEntropyTest, GradientsOfCopiesAreThoseOfFiniteDifferences) {
+  check_op(with_copies(alone, {0, 1, 2}));
+  check_op(with_copies(alone, {2}));
+  check_op(with_copies(alone, {0, 2}));
+  check_op(with_copies(alone, {0}));
+}
+
+TEST_F(LinearCrossEntropyTest, CopiesNeedAllLogits) {
+  const Stream& stream = tested_stream();
+  ParameterUnit unit("unit", ParameterUnit::Group::dense);
+  Parameter& weight = unit.add(whole_parameter("w", {vocab, hidden}, 1.0, true));
+  unit.allocate(stream, DType::f64, true);
+  LinearCrossEntropy op = operation(stream, &weight, 2);
+  op.targets = i32_tensor(stream, {pair_tokens}, paired_words);
+  op.pair_len = pair_len;
+  Tape tape(stream);
+  EXPECT_THROW(tape.apply(op, tape.leaf(Tensor::zeros(stream, DType::f64, {pair_tokens, hidden}))), Error);
+  op.chunk = 0;
+  EXPECT_NO_THROW(tape.apply(op, tape.leaf(Tensor::zeros(stream, DType::f64, {pair_tokens, hidden}))));
+  op.pair_len = 5;
+  EXPECT_THROW(tape.apply(op, tape.leaf(Tensor::zeros(stream, DType::f64, {pair_tokens, hidden}))), Error);
 }
 
 TEST_F(LinearCrossEntropyTest, IsTheLossOfTheLogits) {

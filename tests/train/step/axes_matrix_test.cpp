@@ -365,6 +365,20 @@ const std::vector<Variant>& variants() {
          c.moe.top_k = 1;
          c.balance = {};
        }},
+      {"thor",
+       [](Config& c) {
+         c.moe.router = RouterKind::uniform;
+         c.moe.top_k = 2;
+         c.balance = {};
+         c.model.consistency = 2;
+         c.model.z_loss = 0.05;
+       }},
+      {"uniform",
+       [](Config& c) {
+         c.moe.router = RouterKind::uniform;
+         c.moe.top_k = 3;
+         c.balance = {};
+       }},
       {"muon",
        [](Config& c) {
          c.optim.rule = UpdateRuleName::muon;
@@ -570,6 +584,23 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .micro = 4, .variant = "mlp"},
       {.ranks = 8, .pipeline = 4, .tensor = 2, .expert = 2, .sequence = true, .recompute = true, .variant = "hash"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 3, .micro = 4, .variant = "hash"},
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "uniform"},
+      {.ranks = 1, .zero = 2, .recompute = true, .micro = 16, .variant = "thor"},
+      {.ranks = 2, .tensor = 2, .sequence = true, .micro = 4, .variant = "thor"},
+      {.ranks = 2, .pipeline = 2, .schedule = gpipe, .variant = "thor"},
+      {.ranks = 4, .expert = 4, .zero = 3, .variant = "thor"},
+      {.ranks = 8,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 2,
+       .expert_tensor = 2,
+       .zero = 1,
+       .schedule = zero_bubble,
+       .sequence = true,
+       .recompute = true,
+       .variant = "thor"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .sequence = true, .recompute = true, .variant = "uniform"},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 3, .micro = 4, .variant = "uniform"},
       // other attention
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "sticks"},
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sticks"},

@@ -471,6 +471,18 @@ TEST(Plan, SaysWhatMessagesBetweenStagesTake) {
   }
 }
 
+/// Covers the sums that tensor ranks exchange to compare the copies of samples.
+TEST(Plan, SaysWhatCopiesOfSamplesTake) {
+  for (const ParallelConfig& parallel : {ParallelConfig{}, ParallelConfig{.tensor = 2, .zero = 1, .sequence = true},
+                                         ParallelConfig{.pipeline = 2, .tensor = 2, .zero = 2}}) {
+    Config config = planned_config();
+    config.parallel = parallel;
+    config.batch.micro = 2;
+    config.model.consistency = 2;
+    expect_as_planned(config);
+  }
+}
+
 /// Covers the momentum, the exchange of matrices and the memory of its rounds and tables.
 TEST(Plan, SaysWhatMuonTakes) {
   for (int zero = 0; zero <= 3; ++zero) {
@@ -585,11 +597,11 @@ TEST(Plan, SaysWhatReplicasTake) {
   }
 }
 
-/// The activations of the hash router are not compared, since it does not balance the load.
+/// The activations of hash and uniform routers are not compared, since these do not balance the load.
 TEST(Plan, SaysTheMemoryOfEveryRouter) {
   const int world = test_world().size(), rank = test_world().rank();
   for (const RouterKind router : {RouterKind::sigmoid, RouterKind::sqrt_softplus, RouterKind::random, RouterKind::noisy,
-                                  RouterKind::mlp, RouterKind::hash}) {
+                                  RouterKind::mlp, RouterKind::hash, RouterKind::uniform}) {
     for (const ParallelConfig& parallel :
          {ParallelConfig{.zero = 3}, ParallelConfig{.tensor = 2, .expert = 2, .zero = 1, .sequence = true},
           ParallelConfig{.pipeline = 4, .expert = 2}}) {
@@ -598,7 +610,6 @@ TEST(Plan, SaysTheMemoryOfEveryRouter) {
       config.batch.micro = 1;
       config.moe.router = router;
       config.moe.router_hidden = 40;
-      const bool hash = router == RouterKind::hash;
       if (router == RouterKind::sigmoid) config.balance = {.expert = 0.05, .bias_rate = 0.01};
       if (router == RouterKind::sqrt_softplus) {  // also covers zero and copy experts and latent_hidden
         config.balance = {.expert = 0.05, .bias_rate = 0.01};
@@ -607,10 +618,8 @@ TEST(Plan, SaysTheMemoryOfEveryRouter) {
         config.moe.latent_hidden = 24;
       }
       if (router == RouterKind::mlp) config.balance = {.mutual_information = 0.1};
-      if (hash) {
-        config.moe.top_k = 1;
-        config.balance = {};
-      }
+      if (router == RouterKind::hash) config.moe.top_k = 1;
+      if (!has_scores(router)) config.balance = {};
       if (!contradictions(config, world).empty()) continue;
       TinyTraining training(config, test_world());
       resolve(config, world);
@@ -620,7 +629,8 @@ TEST(Plan, SaysTheMemoryOfEveryRouter) {
       RankMemory planned = plan_rank(plan_input(config, world), rank).memory;
       const std::string what = name_of(config, world) + " router " + std::to_string(static_cast<int>(router)) +
                                ", rank " + std::to_string(rank);
-      if (hash) planned.activations = static_cast<double>(use.peak[static_cast<std::size_t>(MemoryKind::activations)]);
+      if (!has_scores(router))
+        planned.activations = static_cast<double>(use.peak[static_cast<std::size_t>(MemoryKind::activations)]);
       expect_planned(planned, use, kept, what);
     }
   }
