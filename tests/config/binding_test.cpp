@@ -345,6 +345,7 @@ Config unusual() {
       true,
       128,
       3e-4,
+      0.7,
       {0.3, DropoutKind::concrete, 9, 2e-6, 3e-5}};
   c.moe = {5,
            {5, 9, 4},
