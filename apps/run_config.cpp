@@ -191,9 +191,10 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
   loaded.origin.erase("moe.top_k_start");
   require_usage(!asked_for("mtp.depth") || loaded.config.mtp.depth == 0,
                 "mtp.depth applies to training only: only training runs the modules of multi-token prediction");
-  require_usage(!asked_for("model.consistency"), "model.consistency applies to training only: leave it out");
+  require_usage(!asked_for("model.consistency") || loaded.config.model.consistency == 0,
+                "model.consistency applies to training only: only training reads samples twice");
   loaded.config.mtp = own.config.mtp = {};
-  loaded.config.model.consistency = own.config.model.consistency = 0;  // only training reads samples twice
+  loaded.config.model.consistency = own.config.model.consistency = 0;
   loaded.origin.erase("model.consistency");
   loaded.origin.erase("mtp.depth");
   loaded.origin.erase("mtp.weight");

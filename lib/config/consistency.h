@@ -6,7 +6,7 @@
 
 namespace lyceum {
 
-// With model.consistency > 0, a training step reads each sample twice: sequences 2i and 2i + 1 of every micro-batch are
+// A training step with model.consistency > 0 reads each sample twice: sequences 2i and 2i + 1 of every micro-batch are
 // its copies, which differ in their random choices of experts, noise and dropout [THOR, Zuo et al. 2022].
 
 /// Returns the number of sequences of a training step that are copies of the same sample.

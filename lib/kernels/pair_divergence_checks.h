@@ -17,7 +17,7 @@ struct PairGradients {
   A first, second;
 };
 
-/// What the gradients of all words of a pair have in common.
+/// The numbers that the gradients of all words of a pair share.
 template <class A>
 struct PairSlopes {
   A first_log_sum, second_log_sum;  // log Σ exp of the logits

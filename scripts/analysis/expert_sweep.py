@@ -46,6 +46,7 @@ class Run:
     top_k: int = 0
     shared: int = 0
     open: int = 0  # experts from which a token may choose: fewer with moe.group_limit
+    ranked: bool = True  # tokens rank experts by scores, so the best ones can be skipped
     losses: dict = field(default_factory=dict)  # arguments of an evaluation -> loss
 
 
@@ -91,6 +92,7 @@ def describe(lyceum: Lyceum, label: str, directory: str) -> Run:
     run = Run(label, shown["checkpoint"], identity, fewest and fewest + without_weights)
     if config["moe.router"] == "hash" or config["moe.even_routing"] == "true":
         run.experts = 0
+    run.ranked = config["moe.router"] != "uniform"
     if run.experts:
         run.top_k, run.shared, run.open = count("moe.top_k"), count("moe.shared_experts"), run.experts
         if count("moe.group_limit"):
@@ -100,6 +102,8 @@ def describe(lyceum: Lyceum, label: str, directory: str) -> Run:
 
 def disabled(run: Run, ratios: list[Fraction]) -> list[int]:
     """Returns the numbers of experts to skip: those of the ratios that leave enough experts to choose from."""
+    if not run.ranked:
+        return []
     return sorted({round(ratio * run.experts) for ratio in ratios if round(ratio * run.experts) + run.top_k <= run.open})
 
 

@@ -31,7 +31,7 @@ TEST(ConfigProblems, impossible_copies_of_samples_are_reported) {
          c.batch.global = 12;
          c.batch.micro = 0;
        }),
-       {"a rank's micro-batches have 3 sequences", "or batch.global to a multiple of 8"}},
+       {"a rank's micro-batches have 3 sequences", "set batch.global to a multiple of 8 and an even batch.micro"}},
   });
   Config config = sparse();
   with_copies([](Config&) {})(config);

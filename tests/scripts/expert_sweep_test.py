@@ -96,6 +96,11 @@ class ExpertSweep(unittest.TestCase):
         self.sweep("a label=dense", "hash", "--ratios=0,1/16")
         self.assertEqual(self.calls(), ["", ""])
 
+    def test_uniform_choices_have_no_best_experts_to_skip(self):
+        self.run_folder("thor", moe__router="uniform", moe__experts=4, moe__top_k=2)
+        self.sweep("thor", "--ratios=0,1/4,1/2")
+        self.assertEqual(self.calls(), ["", "--moe.top_k=1", "--moe.shared_experts=0 --moe.top_k=3"])
+
     def test_every_number_of_experts(self):
         self.run_folder("slim", moe__experts=5, moe__top_k=3)
         self.run_folder("dense", moe__experts=0)

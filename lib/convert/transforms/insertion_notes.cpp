@@ -59,7 +59,7 @@ std::string training_text(const Config& config, Site site, const ExpertOrigins& 
 /// Returns the keys of optim.router_penalty with which it applies only to the new rows; empty if routers train no
 /// matrix. The penalty is ModuleFormer's.
 std::string penalty_text(const Config& config, Site site, const ExpertOrigins& origins) {
-  if (config.moe.router == RouterKind::random) return {};
+  if (config.moe.router == RouterKind::random || config.moe.router == RouterKind::uniform) return {};
   std::set<std::int64_t> firsts;  // numbers of old experts in the layers that have new ones
   std::int64_t others = 0;        // largest number of experts in the layers that have none
   for (const auto& [layer, experts] : origins) {
