@@ -219,7 +219,7 @@ double most_by_turns(const StageLoad& load) {
 /// Returns the bytes of the messages between stages that a rank holds while it runs action `i` of its program, besides
 /// the input and the result of that action: what the next action needs, which is received meanwhile, and the result of
 /// the previous action, which is being sent (PipelineExecutor). A pass that delays weight gradients keeps its result
-/// itself. With gpipe, forward passes may run ahead of the next stage and leave more results to be sent.
+/// itself. Forward passes may run ahead of the next stage, above all with gpipe, and leave more results to be sent.
 double message_bytes(const PlanInput& input, const MeshRank& mesh_rank, std::size_t i) {
   const PipelineShape& shape = input.schedule.shape;
   const Program& program = input.schedule.programs[static_cast<std::size_t>(mesh_rank.index.pipeline)];

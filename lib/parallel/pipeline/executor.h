@@ -119,10 +119,11 @@ class PipelineExecutor {
   }
 
   TimedAction run(const Action& action) {
-    std::erase_if(sending_, [](Sending& sending) { return sending.pending.test(); });
+    forget_sent();
     double start = now();
     if (action.computes()) {
       const Tensor input = take_input(action);
+      forget_sent();  // while this rank waited, others received
       start = now();
       Profile* const spans = traced();
       const ProfileScope timed(spans, spans ? text(action, shape_).c_str() : "");
@@ -133,6 +134,10 @@ class PipelineExecutor {
       receive(moved_by(action));
     }
     return {action, start, now()};
+  }
+
+  void forget_sent() {
+    std::erase_if(sending_, [](Sending& sending) { return sending.pending.test(); });
   }
 
   /// Returns the profile of the stream if it records spans; else null. Times of entries do not need the passes.

@@ -456,20 +456,19 @@ TEST(Plan, SaysWhatDropoutTakes) {
   }
 }
 
-/// Covers what is sent and received while a stage computes. Its blocks keep little else. With gpipe a stage may run any
-/// number of micro-batches ahead of the next one, so a plan cannot know what is in flight.
+/// Covers what is sent and received while a stage computes. Its blocks keep little else. With gpipe, or before its
+/// first backward pass in a longer pipeline, a stage may run ahead of the next one, so a plan cannot know what is in
+/// flight.
 TEST(Plan, SaysWhatMessagesBetweenStagesTake) {
   for (const ScheduleKind schedule : {ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble}) {
-    for (const int pipeline : {2, 4}) {
-      Config config = planned_config();
-      config.parallel = {.pipeline = pipeline, .schedule = schedule};
-      config.moe = {};
-      config.balance = {};
-      config.model.ffn_hidden = config.model.hidden / 2;
-      config.model.recompute = Recompute::full;
-      config.batch.micro = 1;
-      expect_as_planned(config);
-    }
+    Config config = planned_config();
+    config.parallel = {.pipeline = 2, .schedule = schedule};
+    config.moe = {};
+    config.balance = {};
+    config.model.ffn_hidden = config.model.hidden / 2;
+    config.model.recompute = Recompute::full;
+    config.batch.micro = 1;
+    expect_as_planned(config);
   }
 }
 
