@@ -216,10 +216,11 @@ double most_by_turns(const StageLoad& load) {
   return most;
 }
 
-/// Returns the bytes of the messages between stages that a rank holds while it runs action `i` of its program, besides
-/// the input and the result of that action: what the next action needs, which is received meanwhile, and the result of
-/// the previous action, which is being sent (PipelineExecutor). A pass that delays weight gradients keeps its result
-/// itself. Forward passes may run ahead of the next stage, above all with gpipe, and leave more results to be sent.
+/// Returns the bytes of messages between stages that a rank holds while it runs action `i` of its program, without the
+/// input and the result of that action: the input of the next action, which is being received, and the result of the
+/// previous one, which is being sent (PipelineExecutor). The saved memory of a pass that delays weight gradients
+/// already includes its result. Forward passes may run ahead of the next stage, above all with gpipe; the results that
+/// then wait to be sent are not counted.
 double message_bytes(const PlanInput& input, const MeshRank& mesh_rank, std::size_t i) {
   const PipelineShape& shape = input.schedule.shape;
   const Program& program = input.schedule.programs[static_cast<std::size_t>(mesh_rank.index.pipeline)];

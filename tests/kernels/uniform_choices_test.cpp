@@ -87,7 +87,7 @@ TYPED_TEST(UniformChoicesTest, ChoosesTheDocumentedExperts) {
   }
 }
 
-/// With 20,000 tokens, the standard deviation of each share is below 0.0036 · √(share).
+/// The standard deviation of each share of 20,000 tokens is below 0.0036 · √(share).
 TYPED_TEST(UniformChoicesTest, ChoosesAllSetsEquallyOften) {
   constexpr std::int64_t tokens = 20000, experts = 5, k = 2;
   const double step = 1;

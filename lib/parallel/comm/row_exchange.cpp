@@ -9,8 +9,8 @@
 namespace lyceum {
 namespace {
 
-/// The rows of several tensors that one rank sends to another: those that are messages of their own, and those that are
-/// packed into one. Without empty ones.
+/// The rows of several tensors that one rank sends to another, without empty ones: `single` has those that are sent
+/// alone, `packed` those that are sent together in one message.
 template <class Byte>
 struct RowMessages {
   std::vector<std::span<Byte>> single, packed;

@@ -40,7 +40,7 @@ TEST(Dropout, ResumesWithTheSameBits) {
   }
 }
 
-/// With a regulariser that outweighs the cross-entropy, learnt rates become those of the largest entropy, 1/2.
+/// Learnt rates become 1/2, which has the largest entropy, if the regulariser outweighs the cross-entropy.
 TEST(Dropout, LearntRatesFollowTheirRegulariser) {
   Config config = dropout_run(DropoutKind::concrete);
   config.optim.lr = 0.05;
