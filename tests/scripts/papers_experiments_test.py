@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Tests parts of the experiments in scripts/papers: names and descriptions of manual pages and questions about them, the reference of
+activation flow, parameters of adapters, the list of what is to run, and models that several experiments share."""
+import importlib.util
+import os
+import sys
+import unittest
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+if importlib.util.find_spec("matplotlib") is None:
+    python = os.environ.get("LYCEUM_PYTHON", str(REPOSITORY / ".venv/bin/python"))
+    os.execv(python, [python, *sys.argv])
+sys.path.insert(0, str(REPOSITORY / "scripts/papers"))
+import chats  # noqa: E402
+import experiments  # noqa: E402
+import flow  # noqa: E402
+import moduleformer_more  # noqa: E402
+import numpy as np  # noqa: E402
+import page  # noqa: E402
+
+
+class ManualPages(unittest.TestCase):
+    def test_names_and_descriptions(self):
+        man = '.TH GREP 1\n.SH NAME\n.\\" a comment\ngrep, egrep \\- print lines that match \\fIpatterns\\fR\n.\n.SH SYNOPSIS\n'
+        self.assertEqual(chats.name_and_description(man), ("grep", "print lines that match patterns"))
+        pod = '.SH "NAME"\nAlgorithm::Diff \\- Compute\ndifferences between two files\n.SH "SYNOPSIS"\n'
+        self.assertEqual(chats.name_and_description(pod), ("Algorithm::Diff", "Compute differences between two files"))
+        mdoc = ".Sh NAME\n.Nm bsdtar ,\n.Nm tar\n.Nd manipulate tape archives\n.Sh SYNOPSIS\n"
+        self.assertEqual(chats.name_and_description(mdoc), ("bsdtar", "manipulate tape archives"))
+        bold = ".SH NAME\n.B ip-link\n\\- network device configuration\n.SH SYNOPSIS\n"
+        self.assertEqual(chats.name_and_description(bold), ("ip-link", "network device configuration"))
+
+    def test_pages_without_plain_words(self):
+        for text in ("", ".SH NOM\nls \\- affiche\n.SH X\n", ".SH NAME\nls\n.SH X\n", ".SH NAME\nls \\- short\n.SH X\n", ".SH NAME\nls \\- list \\(bu contents\n.SH X\n",
+                     ".SH NAME\ntwo words \\- list the contents\n.SH X\n"):
+            self.assertIsNone(chats.name_and_description(text), text)
+
+    def test_questions(self):
+        pairs = [(f"name{i}", f"what it does, {i}") for i in range(30)]
+        items = chats.questions(pairs, 20, 1)
+        self.assertEqual(len({item["context"] for item in items}), 20)
+        for item in items:
+            self.assertEqual(len(set(item["choices"])), 4)
+            self.assertIn((item["context"].removeprefix("What is ").removesuffix("?\n"), item["choices"][item["answer"]]), pairs)
+        self.assertEqual(len({item["answer"] for item in items}), 4)
+        self.assertEqual(items, chats.questions(pairs, 20, 1))
+
+
+class Experiments(unittest.TestCase):
+    def test_shares_of_normal_numbers(self):
+        from statistics import NormalDist
+        squares = np.sort([NormalDist().inv_cdf((i + 0.5) / 200_000) ** 2 for i in range(200_000)])[::-1]
+        for part in (0.1, 0.25, 0.5, 1.0):
+            self.assertAlmostEqual(flow.share_of_normal(part), squares[:round(part * len(squares))].sum() / squares.sum(), delta=1e-4)
+
+    def test_interpolated_shares_of_dimensions(self):
+        layer = {"top_share": np.array([0.5, 0.75, 0.9, 1.0])}
+        for part, share in ((0.25, 0.5), (0.5, 0.75), (0.375, 0.625), (0.125, 0.25), (1.0, 1.0)):
+            self.assertAlmostEqual(flow.top_share(layer, part), share)
+
+    def test_parameters_of_adapters(self):
+        source = moduleformer_more.Model("dense", {"model.ffn_hidden": 10})
+        model = moduleformer_more.adapted("adapted", {}, source, rank=3, weight_decay=0.0)
+        # Per layer, four matrices [8, 8] and two of 8 and 10 rows or columns, each with 3 · (rows + columns).
+        self.assertEqual(moduleformer_more.lora_parameters(model, layers=2, hidden=8), 2 * 3 * (4 * 16 + 2 * 18))
+
+    def test_models_of_one_name_are_one_model(self):
+        seen = {}
+        for name, experiment in experiments.all_of_them.items():
+            for model in experiment.models:
+                self.assertEqual(seen.setdefault(model.name, model.keys), model.keys, f"{name}: {model.name}")
+
+    def test_what_is_to_run(self):
+        made = {"seconds_of_training": 7200, "seeds": 2, "steps": 1200}
+        pages = {"new": {"made": made}, "old": {"made": made | {"older": "two more models"}}}
+        text = page._to_run(pages, {"new": "New", "old": "Old", "none": "None yet"}, {"new": 0, "old": 0, "none": 1.5}, 2400)
+        self.assertIn("10 in all", text)  # old: 1 h per seed with 1,200 steps, so 6 h; none: 4.5 h
+        self.assertNotIn("New", text)
+        self.assertRegex(text, r"Old \(`old`\) +\| +the script has changed: two more models \| +6\.0 \|")
+        self.assertRegex(text, r"None yet \(`none`\) +\| +defined, not run yet \| +4\.5 \|")
+        self.assertEqual(page._to_run({"new": pages["new"]}, {"new": "New"}, {"new": 0}, 2400), "")
+
+
+if __name__ == "__main__":
+    unittest.main()
