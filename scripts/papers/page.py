@@ -151,25 +151,29 @@ def _seeds_needed(pages: dict[str, dict]) -> str:
 def _to_run(pages: dict[str, dict], names: dict[str, str], hours: dict[str, float], full_steps: int) -> str:
     """Returns the section on experiments without a page, and on pages that are older than their script: those with "made" / "older"
     in their JSON, which says what the script has in addition. hours: core-hours per seed of those without a page."""
-    rows, total = [], 0.0
+    found = []  # (False for pages whose models differ from those of the paper, core-hours, title, what)
     for name, title in names.items():
         if name in pages and "older" not in pages[name]["made"]:
             continue
         if name in pages:
             made = pages[name]["made"]
             each = made["seconds_of_training"] / made["seeds"] / made["steps"] * full_steps / 3600
-            what = f"the script has changed: {made['older']}"
+            found.append(("note" not in made, 3 * each, f"{title} (`{name}`)", f"the script has changed: {made['older']}"))
         else:
-            each, what = hours[name], "defined, not run yet"
-        total += 3 * each
-        rows.append([f"{title} (`{name}`)", what, f"{3 * each:.1f}"])
-    if not rows:
+            found.append((True, 3 * hours[name], f"{title} (`{name}`)", "defined, not run yet"))
+    if not found:
         return ""
+    rows, total = [], 0.0
+    for _, cost, title, what in sorted(found, key=lambda each: each[:2]):
+        total += cost
+        rows.append([title, what, f"{cost:.1f}", f"{total:.1f}"])
     return "\n\n".join([
         "## To run", f"Experiments that are defined, with all their models, evaluations, claims and tables, but were not run yet, and pages to be made again, "
-        f"with the core-hours of three seeds with {full_steps:,} updates: {total:.0f} in all. Those of experiments without a page were estimated from the "
-        "CPU time of a few updates of each model. Models that several pages share count for each of them, so all together take less.",
-        table(["experiment", "", "core-hours"], rows)])
+        f"with the core-hours of three seeds with {full_steps:,} updates: {total:.0f} in all. Those of experiments without a page are "
+        "estimates, from the FLOPs of their models and the time that existing pages of the same paper took for theirs. Models that several pages "
+        "share count for each of them, so all together take less. Pages with other models than the paper's come first, then those that need the "
+        "least.",
+        table(["experiment", "state", "core-hours", "with those above"], rows)])
 
 
 def write_summary(out: Path, names: dict[str, str], base, hours: dict[str, float], full_steps: int) -> None:

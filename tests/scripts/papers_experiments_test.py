@@ -77,8 +77,11 @@ class Experiments(unittest.TestCase):
         text = page._to_run(pages, {"new": "New", "old": "Old", "none": "None yet"}, {"new": 0, "old": 0, "none": 1.5}, 2400)
         self.assertIn("10 in all", text)  # old: 1 h per seed with 1,200 steps, so 6 h; none: 4.5 h
         self.assertNotIn("New", text)
-        self.assertRegex(text, r"Old \(`old`\) +\| +the script has changed: two more models \| +6\.0 \|")
-        self.assertRegex(text, r"None yet \(`none`\) +\| +defined, not run yet \| +4\.5 \|")
+        self.assertRegex(text, r"Old \(`old`\) +\| +the script has changed: two more models \| +6\.0 \| +10\.5 \|")
+        self.assertRegex(text, r"None yet \(`none`\) +\| +defined, not run yet \| +4\.5 \| +4\.5 \|")
+        pages["old"]["made"]["note"] = "other gates"
+        noted = page._to_run(pages, {"new": "New", "old": "Old", "none": "None yet"}, {"new": 0, "old": 0, "none": 1.5}, 2400)
+        self.assertLess(noted.index("Old"), noted.index("None yet"))
         self.assertEqual(page._to_run({"new": pages["new"]}, {"new": "New"}, {"new": 0}, 2400), "")
 
 
