@@ -150,15 +150,15 @@ def _seeds_needed(pages: dict[str, dict]) -> str:
 
 def _to_run(pages: dict[str, dict], names: dict[str, str], hours: dict[str, float], full_steps: int) -> str:
     """Returns the section on experiments without a page, and on pages that are older than their script: those with "made" / "older"
-    in their JSON, which says what the script has in addition. hours: core-hours per seed of those without a page."""
+    in their JSON, which says what the script has in addition, or with a note (write_summary()). hours: core-hours per seed of those without a page."""
     found = []  # (False for pages whose models differ from those of the paper, core-hours, title, what)
     for name, title in names.items():
-        if name in pages and "older" not in pages[name]["made"]:
+        made = pages[name]["made"] if name in pages else {}
+        if name in pages and not {"older", "note"} & set(made):
             continue
         if name in pages:
-            made = pages[name]["made"]
             each = made["seconds_of_training"] / made["seeds"] / made["steps"] * full_steps / 3600
-            found.append(("note" not in made, 3 * each, f"{title} (`{name}`)", f"the script has changed: {made['older']}"))
+            found.append(("note" not in made, 3 * each, f"{title} (`{name}`)", f"the script has changed: {made.get('older', made.get('note'))}"))
         else:
             found.append((True, 3 * hours[name], f"{title} (`{name}`)", "defined, not run yet"))
     if not found:

@@ -6,6 +6,7 @@ import os
 import sys
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 if importlib.util.find_spec("matplotlib") is None:
@@ -13,11 +14,38 @@ if importlib.util.find_spec("matplotlib") is None:
     os.execv(python, [python, *sys.argv])
 sys.path.insert(0, str(REPOSITORY / "scripts/papers"))
 import chats  # noqa: E402
+import deepseekmoe  # noqa: E402
 import experiments  # noqa: E402
 import flow  # noqa: E402
 import moduleformer_more  # noqa: E402
+import mohd_more  # noqa: E402
 import numpy as np  # noqa: E402
 import page  # noqa: E402
+from matplotlib import pyplot as plt  # noqa: E402
+
+
+class PaperLab:
+    """Stands in for a lab whose models have the losses of a paper, times `sign`."""
+
+    def __init__(self, losses: dict[str, float], sign: int = 1):
+        self.of_paper, self.sign, self.seeds, self.trained = losses, sign, [1, 2, 3], []
+        self.base, self.steps = experiments.base(quick=False), 2400
+        self.corpus = SimpleNamespace(names=["text"])
+
+    def train(self, models):
+        self.trained += models
+
+    def losses(self, models, *arguments):
+        return {model.name: [self.sign * self.of_paper[model.name] + seed / 1e6 for seed in self.seeds] for model in models}
+
+    def scores(self, models, *names):
+        return {model.name: [50.0] * len(self.seeds) for model in models}
+
+    def parameters(self, model):
+        return {"total": 10_000_000, "activated": 5_000_000}
+
+    def metrics(self, model, seed):
+        return [{"step": 1, "valid_loss": self.of_paper[model.name], "step_ms": 1.0}]
 
 
 class ManualPages(unittest.TestCase):
@@ -45,6 +73,32 @@ class ManualPages(unittest.TestCase):
             self.assertIn((item["context"].removeprefix("What is ").removesuffix("?\n"), item["choices"][item["answer"]]), pairs)
         self.assertEqual(len({item["answer"] for item in items}), 4)
         self.assertEqual(items, chats.questions(pairs, 20, 1))
+
+
+class Claims(unittest.TestCase):
+    """With the figures of the papers all claims are reproduced, and with the negated ones their opposites are."""
+
+    def check(self, run, losses: dict[str, float]):
+        for sign, verdict in ((1, "reproduced"), (-1, "opposite")):
+            lab = PaperLab(losses, sign)
+            made = run(lab)
+            self.assertEqual([claim for claim in made.claims if claim.verdict != verdict], [])
+            self.assertEqual({model.name for model in made.models}, {model.name for model in lab.trained})
+            for figure in made.figures.values():
+                plt.close(figure)
+
+    def test_larger_models(self):
+        self.check(deepseekmoe.larger, {name: float(loss) for name, loss in deepseekmoe.pile_loss.items()})
+
+    def test_ratios(self):
+        self.check(deepseekmoe.ratio, {name: float(loss) for name, loss in deepseekmoe.pile_loss.items()})
+
+    def test_sizes(self):
+        self.check(mohd_more.sizes, {name: -accuracy for name, accuracy in mohd_more.averages.items()})
+
+    def test_decoupled_halves(self):
+        perplexity = {"llama": 11.61} | {mohd_more.by_shares[each].name: value for each, value in mohd_more.table_5.items()}
+        self.check(mohd_more.decoupled, perplexity)
 
 
 class Experiments(unittest.TestCase):
