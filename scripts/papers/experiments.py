@@ -28,7 +28,7 @@ class Experiment:
     models: list[Model]  # trained from scratch
     evaluations: int  # per seed
     fine_tuning: float = 0  # all steps after pre-training, as a multiple of the pre-training of one model
-    core_hours: float = 0  # per seed with full_steps, from FLOPs and the time of pages of the same paper; for experiments without a page
+    core_hours: float = 0  # per seed with full_steps, estimated; for experiments without a page
 
 
 all_of_them = {
@@ -46,7 +46,7 @@ all_of_them = {
     "mohd-sizes": Experiment("MoHD of five sizes", mohd_more.sizes, mohd_more.size_models, 12, core_hours=1.1),
     "mohd-scaling": Experiment("Scaling and gates of sub-dimensions", mohd_more.scaling, mohd_more.scaling_models, 14, 2 * mohd_more.longer, core_hours=2.5),
     "mohd-decoupled": Experiment("Sub-dimensions of attention and of FFNs", mohd_more.decoupled, mohd_more.decoupled_models, 16, core_hours=1.1),
-    "mohd-allocation": Experiment("How many sub-dimensions", mohd_more.allocation, mohd_more.allocation_models, 11, core_hours=4.0),
+    "mohd-allocation": Experiment("How many sub-dimensions", mohd_more.allocation, mohd_more.allocation_models, 11, core_hours=8.0),
     "mohd-flow": Experiment("Activation flow", flow.run, flow.models, 3, core_hours=0.2),
     "moduleformer": Experiment("ModuleFormer: modules that specialise", moduleformer.run, moduleformer.models, 36, 7 / 3),
     "moduleformer-continual": Experiment("ModuleFormer and dense models learn a new domain", moduleformer_more.continual, moduleformer_more.models, 66,
