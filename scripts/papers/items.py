@@ -27,6 +27,6 @@ def prepare(project: Path, corpus: text.Corpus, size: text.Size, most: int) -> N
                     if room < size.valid_bytes / 10:
                         break
             made = subprocess.run([sys.executable, str(project / "scripts/tasks/cloze.py"), str(source), "--out", str(out), "--items", str(most),
-                                   "--least", "5", "--words", str(words)], capture_output=True, text=True)
+                                   "--least", "1", "--words", str(words)], capture_output=True, text=True)
             if made.returncode:
                 raise Failed(f"no cloze items from the domain {domain.name}: {made.stderr.strip()}", made.returncode)

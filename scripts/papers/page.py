@@ -171,8 +171,8 @@ def _to_run(pages: dict[str, dict], names: dict[str, str], hours: dict[str, floa
         "## To run", f"Experiments that are defined, with all their models, evaluations, claims and tables, but were not run yet, and pages to be made again, "
         f"with the core-hours of three seeds with {full_steps:,} updates: {total:.0f} in all. Those of experiments without a page are "
         "estimates, from the FLOPs of their models and the time that existing pages of the same paper took for theirs; many small sub-dimensions take "
-        "longer, as steps of tiny models show. Models that several pages share count for each of them, so all together take less. Pages with other models than the paper's come first, then those that need the "
-        "least.",
+        "longer, as steps of tiny models show. Models that several pages share count for each of them, so all together take less. Pages with other "
+        "models than the paper's come first, then those that need the least.",
         table(["experiment", "state", "core-hours", "with those above"], rows)])
 
 
