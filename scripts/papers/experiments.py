@@ -34,7 +34,7 @@ all_of_them = {
     "mohd": Experiment("Mixture of hidden dimensions", mohd.run, mohd.models, 9),
     "moduleformer": Experiment("ModuleFormer: modules that specialise", moduleformer.run, moduleformer.models, 20, 7 / 3),
     "muon": Experiment("AdamW and Muon", muon.run, muon.models, len(muon.models)),
-    "smoe-dropout": Experiment("SMoE-Dropout: one model, any number of experts", smoe_dropout.run, smoe_dropout.models, 17),
+    "smoe-dropout": Experiment("SMoE-Dropout: one model, any number of experts", smoe_dropout.run, smoe_dropout.models, smoe_dropout.evaluations),
 }
 
 full_steps = 2400
