@@ -54,7 +54,7 @@ all_of_them = {
     "moduleformer-speed": Experiment("ModuleFormer against dense models of equal loss", moduleformer_more.speed, moduleformer_more.speed_models, 10,
                                      core_hours=1.2),
     "muon": Experiment("AdamW and Muon", muon.run, muon.models, len(muon.models)),
-    "smoe-dropout": Experiment("SMoE-Dropout: one model, any number of experts", smoe_dropout.run, smoe_dropout.models, 17),
+    "smoe-dropout": Experiment("SMoE-Dropout: one model, any number of experts", smoe_dropout.run, smoe_dropout.models, smoe_dropout.evaluations),
     "smoe-dropout-modulize": Experiment("SMoE-Dropout from a dense model", smoe_modulize.run, smoe_modulize.models, 27, 1, core_hours=0.4),
 }
 

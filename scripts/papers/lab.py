@@ -153,6 +153,12 @@ class Lab:
         with h5py.File(self.directory(model, seed) / "routing.h5") as file:
             return file["step"][:], [file["layers"][name][what][:] for name in sorted(file["layers"])]
 
+    def tensors(self, model: Model, seed: int, names: list[str]) -> dict[str, np.ndarray]:
+        """Returns tensors of the run's newest checkpoint by name."""
+        checkpoints = self.directory(model, seed) / "checkpoints"
+        with h5py.File(checkpoints / (checkpoints / "LATEST").read_text().strip() / "index.h5") as file:
+            return {name: file[name][...] for name in names}
+
     def output(self, model: Model, seed: int, name: str, *arguments: str) -> Path:
         """Returns the file `name` in the run's folder. If it does not exist, `lyceum ARGUMENTS FILE` writes it."""
         file = self.directory(model, seed) / name

@@ -102,8 +102,7 @@ void run_plain(const Launch& launch, const Rows<T>& rows, std::span<const Weight
         Tiling::threads, made.plan);
 }
 
-template void run_plain(const Launch&, const Rows<float>&, std::span<const Weight>);
-template void run_plain(const Launch&, const Rows<double>&, std::span<const Weight>);
-template void run_plain(const Launch&, const Rows<bfloat16>&, std::span<const Weight>);
+#define LYCEUM_ROWS_INSTANCE(...) template void run_plain(const Launch&, const __VA_ARGS__&, std::span<const Weight>);
+LYCEUM_FLOATS(LYCEUM_ROWS_INSTANCE, Rows)
 
 }  // namespace lyceum::grouped
