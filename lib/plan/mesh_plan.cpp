@@ -124,6 +124,8 @@ RankWork plan_row(const PlanInput& input, const std::optional<Cluster>& cluster,
                   std::vector<BlockKinds>& kinds, ModelParts& parts, MeshPlan& plan) {
   const Config& config = input.config;
   std::optional<RankPlan> fullest;
+  const bool counts_nccl = config.parallel.nccl_channels > 0 && sends_by_nccl(config, cluster.has_value());
+  std::vector<RunGroup> groups;
   RankWork slowest;
   double synchronising = 0, optimizer = 0, muon = 0;
   const std::vector<int> ranks = candidate_worst_ranks(config, input.world, row);
@@ -139,7 +141,10 @@ RankWork plan_row(const PlanInput& input, const std::optional<Cluster>& cluster,
     optimizer = std::max(optimizer, work.optimizer);
     muon = std::max(muon, work.muon);
     if (slowest.costs.empty() || work.busy() > slowest.busy()) slowest = std::move(work);
-    one.memory.nccl = nccl_bytes(config, mesh_rank, one.traffic(), cluster.has_value());
+    if (counts_nccl) {
+      if (groups.empty()) groups = groups_of_rank(config, input.world, one);
+      one.memory.nccl = nccl_bytes(nccl_communicators(config, mesh_rank, one, groups, config.parallel.nccl_channels));
+    }
     if (!cluster) one.memory.process = process_bytes(config, input.world, one.memory, false);
     if (!fullest || one.memory.resident() > fullest->memory.resident()) fullest = std::move(one);
   }
