@@ -137,6 +137,17 @@ std::vector<RunGroup> groups_of_rank(const Config& config, int world, const Rank
                  : training_groups(config, mesh, plan.step.reductions.bytes(Axis::expert_copies) > 0);
 }
 
+const std::vector<RunGroup>& GroupsOfRanks::of(const Config& config, int world, const RankPlan& plan) {
+  const MeshRank mesh_rank = MeshRank::of(config.parallel, world, plan.rank);
+  const MeshShape& shape = mesh_rank.shape;
+  const int row = mesh_rank.index.pipeline, last = shape.pipeline - 1;
+  const auto [entry, fresh] = groups_.try_emplace(
+      {world, shape.pipeline, shape.tensor, shape.expert, shape.expert_tensor, shape.expert_hosts,
+       row == 0 ? 0 : (row == last ? 1 : 2), plan.step.reductions.bytes(Axis::expert_copies) > 0 ? 1 : 0});
+  if (fresh) entry->second = groups_of_rank(config, world, plan);
+  return entry->second;
+}
+
 std::vector<NcclCommunicator> nccl_communicators(const Config& config, const MeshRank& mesh_rank, const RankPlan& plan,
                                                  const std::vector<RunGroup>& groups, int channels, bool reading) {
   std::vector<NcclCommunicator> all;
