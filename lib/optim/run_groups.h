@@ -8,9 +8,9 @@
 
 namespace lyceum {
 
-/// A group of ranks of a run, which has a communicator of its own for tensors on GPUs.
+/// A group of ranks of a run. On GPUs each group has a separate communicator for tensors.
 struct RunGroup {
-  /// What the group transfers.
+  /// The transfers of the group.
   enum class Use {
     passes,        // a group of the mesh: what belongs to no other use
     gradients,     // sums of gradients over copies (CopyGroups)
