@@ -49,9 +49,9 @@ inline void expect_gradient(const ScalarFunction& f, const std::vector<double>& 
   }
 }
 
-/// As expect_gradient(), for gradients with many components: compares derivatives along random unit vectors, whose
-/// components are ±1/√n. A wrong component changes the derivatives along all of them. It is found if its error exceeds
-/// `tolerance` times the largest component.
+/// Does what expect_gradient() does, for gradients with many components: compares derivatives along random unit
+/// vectors, whose components are ±1/√n. A wrong component changes the derivatives along all of them. It is found if its
+/// error exceeds `tolerance` times the largest component.
 inline void expect_gradient_along(int directions, const ScalarFunction& f, const std::vector<double>& x,
                                   const std::vector<double>& gradient, double tolerance = 1e-6, double step = 1e-3) {
   ASSERT_EQ(gradient.size(), x.size());
