@@ -24,7 +24,8 @@ std::uint64_t hash(std::string_view text) {
 Philox::Philox(std::uint64_t seed, std::string_view purpose)
     : key_{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}, purpose_(hash(purpose)) {}
 
-std::array<std::uint32_t, 4> Philox::block(std::uint64_t counter) const {
+// Inlines what it calls: the linker might take the copy of philox4x32 from a file that is not optimised.
+[[gnu::flatten]] std::array<std::uint32_t, 4> Philox::block(std::uint64_t counter) const {
   return philox4x32({static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32),
                      static_cast<std::uint32_t>(purpose_), static_cast<std::uint32_t>(purpose_ >> 32)},
                     key_);

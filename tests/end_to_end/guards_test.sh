@@ -24,6 +24,7 @@ lost() {
   equal "lines of stderr" "$(grep -vc 'tokens/s$' "$work/err")" 1
 }
 export LYCEUM_CACHE=$work/cache
+know_peaks
 lost --help
 lost --version
 lost completion bash

@@ -3,6 +3,7 @@
 # folder of the token files cannot be written; runs have the same losses wherever it is. Merged token files.
 . "$(dirname "$0")/lib.sh" "$@"
 export LYCEUM_CACHE=$work/own-cache  # which holds nothing of other tests
+know_peaks
 make_data
 cd "$work"
 python3 - <<'END'

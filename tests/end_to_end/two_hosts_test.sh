@@ -51,6 +51,7 @@ END
 chmod +x "$work/on"
 
 make_data
+know_peaks h1 h2
 tiny+=(--run.steps=20 --checkpoint.every=0 --parallel.expert=2)
 # on_hosts H1:SLOTS,… : runs lyceum from h1. mpirun ends if a host does not answer for about ten seconds.
 on_hosts() {

@@ -4,7 +4,7 @@
 # prints a line and exits with 77 (not run).
 . "$(dirname "$0")/../end_to_end/lib.sh" "$@"
 make_data
-tiny+=(--model.layers=2 --batch.global=4 --eval.batches=1)  # small, because the stand-in is slow
+tiny+=(--model.layers=2 --batch.global=4 --eval.batches=1 --run.steps=8)  # small, because the stand-in is slow
 gpu=("${tiny[@]}" --run.device=cuda)
 
 run "$lyceum" "${gpu[@]}" "--run.dir=$work/probe" --run.steps=1
@@ -20,13 +20,13 @@ if grep -q 'stand-in on the host' "$work/out"; then gpus=4 stand_in=1; fi
 
 # losses NAME FIRST: compares the losses of run NAME from step FIRST on, and of validation, with those of the CPU.
 losses() {
-  for step in 2 6 9 12; do
+  for step in 2 6 8; do
     ((step >= $2)) || continue
     close "loss of step $step of $1" "$(metric "$work/$1/metrics.jsonl" $step loss)" \
       "$(metric "$work/cpu/metrics.jsonl" $step loss)" 1e-4
   done
-  close "validation loss of $1" "$(metric "$work/$1/metrics.jsonl" 12 valid_loss)" \
-    "$(metric "$work/cpu/metrics.jsonl" 12 valid_loss)" 1e-4
+  close "validation loss of $1" "$(metric "$work/$1/metrics.jsonl" 8 valid_loss)" \
+    "$(metric "$work/cpu/metrics.jsonl" 8 valid_loss)" 1e-4
 }
 
 expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/cpu"
@@ -39,7 +39,7 @@ losses gpu 1
 expect 0 "$lyceum" "${gpu[@]}" "--run.dir=$work/parts" --run.steps=5 --optim.schedule=constant
 expect 0 "$lyceum" "${gpu[@]}" "--run.dir=$work/parts" --optim.schedule=constant
 expect 0 "$lyceum" "${gpu[@]}" "--run.dir=$work/whole" --optim.schedule=constant
-same_weights "$work/parts/checkpoints/step-00000012" "$work/whole/checkpoints/step-00000012"
+same_weights "$work/parts/checkpoints/step-00000008" "$work/whole/checkpoints/step-00000008"
 five=checkpoints/step-00000005
 expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/gpu-then-cpu" "--checkpoint.resume=$work/gpu/$five"
 losses gpu-then-cpu 6
@@ -53,7 +53,7 @@ timed=("${gpu[@]}" --run.gemm_choice=timed --optim.schedule=constant)
 export HOST_CUDA_FASTEST_GEMM=2
 expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/timed"
 says out '^gemm +[0-9]+ algorithms chosen by timing'
-last=checkpoints/step-00000012
+last=checkpoints/step-00000008
 export HOST_CUDA_FASTEST_GEMM=1
 expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/pinned" "--run.gemm_file=$work/timed/gemm.json" --run.steps=5
 says out "^gemm +[0-9]+ algorithms from $work/timed/gemm.json"
@@ -65,7 +65,7 @@ if ((stand_in)); then
   run "$lyceum" checkpoint diff "$work/unpinned/$last" "$work/timed/$last"
   [[ $code != 0 ]] || fail "other algorithms have the same bits: this test shows nothing"
   export HOST_CUDA_CUBLASLT_VERSION=2
-  expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/unpinned" --run.steps=13
+  expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/unpinned" --run.steps=9
   says out "^gemm +algorithms in $work/unpinned/gemm.json are for .*cuBLASLt 1; for .*cuBLASLt 2 they are chosen again"
   unset HOST_CUDA_CUBLASLT_VERSION
   # Each rank would choose another algorithm, but all use the choices of the first.
@@ -78,9 +78,9 @@ if ((stand_in)); then
 fi
 unset HOST_CUDA_FASTEST_GEMM
 sed -i 's/"proposal":/"proposal" :/' "$work/pinned/gemm.json"
-expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/pinned" --run.steps=13
+expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/pinned" --run.steps=9
 sed -i 's/"accumulate":false/"accumulate":true/' "$work/pinned/gemm.json"
-expect 3 "$lyceum" "${timed[@]}" "--run.dir=$work/pinned" --run.steps=14
+expect 3 "$lyceum" "${timed[@]}" "--run.dir=$work/pinned" --run.steps=10
 says err 'pinned/gemm.json: it was changed after it was written .*remove it, and run.gemm_file if that names it'
 
 # Several ranks share one GPU.

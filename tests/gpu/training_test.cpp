@@ -307,13 +307,19 @@ class TrainingOnDevice : public testing::TestWithParam<Variant> {
     if (is_new) run->second = train(config(), ProcessGroup::self(), steps, DType::bf16);
     return run->second;
   }
+  /// Returns the run on the CPU in f32, computed once for all tests of a variant.
+  const Trajectory& on_cpu_in_f32() const {
+    static std::map<std::string, Trajectory> runs;
+    const auto [run, is_new] = runs.try_emplace(GetParam().name);
+    if (is_new) run->second = train(config(), ProcessGroup::self(), steps, DType::f32, CpuStream(1));
+    return run->second;
+  }
 };
 
 TEST_P(TrainingOnDevice, IsTheRunOfTheCpu) {
-  const Trajectory on_cpu = train(config(), ProcessGroup::self(), steps, DType::f32, CpuStream(1));
   // A moment whose last bits differ may be rounded to the other neighbour in bf16.
   const double moments = config().optim.moments == MomentType::bf16 ? std::ldexp(1.0, -8) : 1e-3;
-  expect_same_run(train(config(), ProcessGroup::self(), steps), on_cpu, GetParam().name, moments);
+  expect_same_run(train(config(), ProcessGroup::self(), steps), on_cpu_in_f32(), GetParam().name, moments);
 }
 
 /// Compares a run whose steps are launched kernel by kernel with one that replays a recorded step.
@@ -343,7 +349,7 @@ TEST_P(TrainingOnDevice, GivesTheSameBitsInOneLaunch) {
 /// Gradient norms may differ by 5 %, or by as much as those of the CPU's runs in f32 and bf16 do if that is more:
 /// rounding may change choices of sub-dimensions, and the norms of a step have differed by 43 %.
 TEST_P(TrainingOnDevice, InBfloat16StaysNearTheCpu) {
-  const Trajectory in_f32 = train(config(), ProcessGroup::self(), steps, DType::f32, CpuStream(1));
+  const Trajectory& in_f32 = on_cpu_in_f32();
   const Trajectory on_cpu = train(config(), ProcessGroup::self(), steps, DType::bf16, CpuStream(1));
   const Trajectory& on_device = in_bfloat16();
   for (std::size_t s = 0; s < on_cpu.steps.size(); ++s) {

@@ -276,12 +276,13 @@ void expect_right_backward(Activation kind, const Case& c, bool picked, Run&& ru
       const std::vector<double> inputs = bank.inputs_of_row(e, r);
       const double gate = bank.gate_at(segments.begin[static_cast<std::size_t>(e)] + r);
       for (std::int64_t col = 0; col < d_activated.cols; ++col) {
-        SCOPED_TRACE(testing::Message() << "expert " << e << ", row " << r << ", column " << col);
         const bool filled = r < segments.rows[static_cast<std::size_t>(e)];
         const ExactActivation right(kind, inputs, d_activated.cols, col, gate * d_activated.row(r)[col]);
-        ASSERT_TRUE(nearly(d_hidden.row(r)[col], filled ? right.d_first : 0.0, 2));
+        ASSERT_TRUE(nearly(d_hidden.row(r)[col], filled ? right.d_first : 0.0, 2))
+            << "expert " << e << ", row " << r << ", column " << col;
         if (kind == Activation::gelu) continue;
-        ASSERT_TRUE(nearly(d_hidden.row(r)[col + d_activated.cols], filled ? right.d_second : 0.0, 2));
+        ASSERT_TRUE(nearly(d_hidden.row(r)[col + d_activated.cols], filled ? right.d_second : 0.0, 2))
+            << "expert " << e << ", row " << r << ", column " << col;
       }
     }
   }

@@ -23,7 +23,7 @@ TYPED_TEST_SUITE(AttentionWindow, test::AttentionKinds, test::AttentionKindNames
 TYPED_TEST(AttentionWindow, SeesOnlyItsWindow) {
   const auto run = [](const auto& attention) { launch_on(2, attention); };
   for (AttentionShape shape : attention_shapes) {
-    for (const std::int64_t window : {1, 3, 30, 64, 65, 100, 131, 500}) {
+    for (const std::int64_t window : {1, 3, 64, 65, 131}) {
       if (window > 1 && window > 2 * shape.key_len) continue;
       shape.window = window;
       for (const auto& documents : {std::vector<std::int32_t>(), test::documents_in(shape)}) {

@@ -13,6 +13,7 @@ export SLURM_CONF=$lab/slurm.conf LYCEUM=$lyceum SBATCH_OUTPUT=$work/%j.log
 # Two labs at the same time have nodes, processes and jobs of the same names, so they need separate folders for temporary files.
 export TMPDIR=$lab/tmp OMPI_MCA_orte_tmpdir_base=$lab/tmp
 nodes=(n1 n2 n3 n4)
+know_peaks "${nodes[@]}"
 poll=0.5  # longer, since each query of Slurm starts a program and wakes its daemons
 scripts=$source/scripts/slurm
 

@@ -14,6 +14,7 @@ submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/calm"
 complete 240 "$id"
 expect_log "$id" "^lyceum job $id: start 1 on n\[1-4\]"
 expect_log "$id" "^job +Slurm job $id \(lyceum, partition low\) on n\[1-4\]$"
+expect_log "$id" "^peak .* measured on "
 expect_log "$id" "^rank +host +local +cores +threads +memory +device$"
 for rank in 0 1 2 3; do expect_log "$id" "^ +$rank +n$((rank + 1)) +0 +[0-9,-]+ +1 +[0-9.]+ GB +cpu$"; done
 [[ ! -e $work/calm/LOCK ]] || fail "the lock of a complete run was not removed"

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <ucontext.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <exception>
@@ -13,8 +11,10 @@
 #include <vector>
 
 #include "core/error.h"
+#include "support/host_cuda/switch_stack.h"
 
 #if LYCEUM_SANITIZE
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -101,8 +101,8 @@ class EmulatedBlock {
     }
   };
   struct Thread {
-    ucontext_t context;
     std::unique_ptr<std::byte[]> stack;
+    void* stack_pointer = nullptr;  // at its last switch
     std::vector<Copy> copies;
     std::vector<std::size_t> unpublished;  // 16-byte chunks that it has written for products, without a fence yet
     /// Pending copies from shared to global memory, and whether some may not be visible yet.
@@ -118,8 +118,9 @@ class EmulatedBlock {
     void* fake_stack = nullptr;
   };
 
-  static void start(unsigned low, unsigned high) {
-    auto* block = reinterpret_cast<EmulatedBlock*>((static_cast<std::uint64_t>(high) << 32) | low);
+  /// The first function on the stack of each thread.
+  static void start() {
+    EmulatedBlock* block = entered_;
     block->finish_switch(nullptr);
     try {
       block->body_(block->current_);
@@ -141,17 +142,18 @@ class EmulatedBlock {
 #if LYCEUM_SANITIZE
     __sanitizer_start_switch_fiber(for_ever ? nullptr : &thread.fake_stack, host_stack_, host_stack_bytes_);
 #endif
-    swapcontext(&thread.context, &host_);
+    lyceum_switch_stack(&thread.stack_pointer, scheduler_);
     finish_switch(thread.fake_stack);
   }
   void enter(int index) {
+    entered_ = this;
     current_ = index;
     Thread& thread = threads_[static_cast<std::size_t>(index)];
 #if LYCEUM_SANITIZE
     void* fake_stack = nullptr;
     __sanitizer_start_switch_fiber(&fake_stack, thread.stack.get(), stack_bytes);
 #endif
-    swapcontext(&host_, &thread.context);
+    lyceum_switch_stack(&scheduler_, thread.stack_pointer);
 #if LYCEUM_SANITIZE
     __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
 #endif
@@ -214,7 +216,8 @@ class EmulatedBlock {
   int index_ = 0, blocks_ = 1;
   Cluster cluster_;
   std::function<void(int)> body_;
-  ucontext_t host_;
+  void* scheduler_ = nullptr;                       // stack pointer of the scheduler while a thread runs
+  static inline EmulatedBlock* entered_ = nullptr;  // the block of the thread that runs
 #if LYCEUM_SANITIZE
   const void* host_stack_ = nullptr;
   std::size_t host_stack_bytes_ = 0;
@@ -235,7 +238,7 @@ inline void EmulatedBlock::prepare() {
   copied_.assign(shared_.size() / 16 + 1, 0);
   published_.assign(groups_.size(), 0);
   copies_ = 0;
-  const auto self = reinterpret_cast<std::uint64_t>(this);
+  std::size_t staggered = 0;  // otherwise the ends of all stacks would map to the same few lines of the cache
   for (Thread& thread : threads_) {
     if (!thread.stack) thread.stack = std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
     thread.done = thread.at_barrier = thread.at_cluster_barrier = thread.paused = false;
@@ -246,12 +249,11 @@ inline void EmulatedBlock::prepare() {
     thread.bulk.clear();
     thread.bulk_pending = false;
     thread.fake_stack = nullptr;
-    getcontext(&thread.context);
-    thread.context.uc_stack.ss_sp = thread.stack.get();
-    thread.context.uc_stack.ss_size = stack_bytes;
-    thread.context.uc_link = nullptr;
-    makecontext(&thread.context, reinterpret_cast<void (*)()>(&EmulatedBlock::start), 2, static_cast<unsigned>(self),
-                static_cast<unsigned>(self >> 32));
+#if LYCEUM_SANITIZE
+    ASAN_UNPOISON_MEMORY_REGION(thread.stack.get(), stack_bytes);  // of frames that were left and not returned from
+#endif
+    std::byte* const top = thread.stack.get() + stack_bytes - staggered++ % 32 * 128;
+    thread.stack_pointer = host_cuda::prepare_stack(top, &EmulatedBlock::start);
   }
 }
 

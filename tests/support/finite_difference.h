@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <vector>
+
+#include "core/random.h"
 
 namespace lyceum {
 
@@ -43,6 +46,37 @@ inline void expect_gradient(const ScalarFunction& f, const std::vector<double>& 
   for (std::size_t i = 0; i < x.size(); ++i) {
     EXPECT_TRUE(std::abs(gradient[i] - expected[i]) <= allowed)
         << "component " << i << ": " << gradient[i] << ", by finite differences " << expected[i];
+  }
+}
+
+/// Does what expect_gradient() does, for gradients with many components: compares derivatives along random unit
+/// vectors, whose components are ±1/√n. A wrong component changes the derivatives along all of them. It is found if its
+/// error exceeds `tolerance` times the largest component.
+inline void expect_gradient_along(int directions, const ScalarFunction& f, const std::vector<double>& x,
+                                  const std::vector<double>& gradient, double tolerance = 1e-6, double step = 1e-3) {
+  ASSERT_EQ(gradient.size(), x.size());
+  const double length = std::sqrt(static_cast<double>(x.size()));
+  double largest = 0;
+  for (const double value : gradient) largest = std::max(largest, std::abs(value));
+  ASSERT_GT(largest, 0);
+  const double allowed = tolerance * largest / length + 1e-14 / step * std::max(1.0, std::abs(f(x)));
+  const Philox random(3, "directions");
+  for (int d = 0; d < directions; ++d) {
+    std::vector<double> direction(x.size());
+    double expected = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::uint64_t index = static_cast<std::uint64_t>(d) * x.size() + i;
+      direction[i] = (random.below(2, index) == 0 ? -1 : 1) / length;
+      expected += gradient[i] * direction[i];
+    }
+    const auto along = [&](const std::vector<double>& at) {
+      std::vector<double> moved = x;
+      for (std::size_t i = 0; i < x.size(); ++i) moved[i] += at[0] * direction[i];
+      return f(moved);
+    };
+    const double difference = finite_difference(along, {0}, step)[0];
+    EXPECT_TRUE(std::abs(difference - expected) <= allowed)
+        << "direction " << d << ": " << expected << ", by finite differences " << difference;
   }
 }
 

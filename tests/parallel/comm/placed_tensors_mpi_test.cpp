@@ -140,7 +140,7 @@ TEST_F(PlacedTensors, AllToAllOfUnevenCounts) {
   world.all_to_all({.sent = nullptr, .send_rows = none, .received = nullptr, .receive_rows = none, .row_bytes = 8});
 }
 
-/// Rows of three tensors, of 20, 4000 and 1 bytes: over MPI, those for a rank are packed into one message or are
+/// Rows of three tensors, of 20, 400 and 1 bytes: over MPI, those for a rank are packed into one message or are
 /// separate messages. Counts, also those of 0, are the same for all three, or differ.
 TEST_F(PlacedTensors, OneExchangeOfSeveralTensorsEqualsOneOfEach) {
   for (const bool same_rows : {true, false}) {
@@ -151,7 +151,7 @@ TEST_F(PlacedTensors, OneExchangeOfSeveralTensorsEqualsOneOfEach) {
       std::vector<ProcessGroup::AllToAll> together;
       std::int64_t bytes = 0;
       for (std::size_t i = 0; i < 3; ++i) {
-        const std::int64_t row = std::array{20, 4000, 1}[i];
+        const std::int64_t row = std::array{20, 400, 1}[i];
         const auto& [sends, receives] = std::tie(parts[i].send_rows, parts[i].receive_rows);
         const std::int64_t out = std::accumulate(sends.begin(), sends.end(), std::int64_t{0}) * row,
                            in = std::accumulate(receives.begin(), receives.end(), std::int64_t{0}) * row;

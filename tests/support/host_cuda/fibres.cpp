@@ -9,6 +9,7 @@
 
 #include "cuda_runtime.h"
 #include "device_memory.h"
+#include "switch_stack.h"
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
@@ -18,34 +19,6 @@ namespace lyceum {
 alignas(1024) thread_local std::byte launched_shared_memory[host_cuda_shared_bytes];
 
 }  // namespace lyceum
-
-/// Pushes the callee-saved registers on the stack, stores the stack pointer in *from, and continues with the stack
-/// `to`. (swapcontext also reads the signal mask with a system call, which takes a hundred times longer.)
-extern "C" void host_cuda_switch(void** from, void* to);
-#ifndef __x86_64__
-#error "host_cuda: fibres are written for x86-64"
-#endif
-asm(R"(
-.text
-.type host_cuda_switch, @function
-host_cuda_switch:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-.size host_cuda_switch, . - host_cuda_switch
-)");
 
 namespace host_cuda {
 
@@ -98,9 +71,7 @@ struct Fibre {
   /// Prepares the stack so that the next switch to this fibre calls `function`, which must not return.
   void start(std::byte* on, void (*function)()) {
     top = on;
-    std::byte* place = top - 2 * sizeof(void*);  // after a call, the return address is at a multiple of 16
-    std::memcpy(place, &function, sizeof function);
-    stack = place - 6 * sizeof(void*);
+    stack = prepare_stack(top, function);
   }
 };
 
@@ -144,19 +115,19 @@ void wait_as(Fibre::State state) {
   Fibre& self = *block().running;
   self.state = state;
   const Fibre* const next = take_next();
-  host_cuda_switch(&self.stack, next ? next->stack : block().scheduler);
+  lyceum_switch_stack(&self.stack, next ? next->stack : block().scheduler);
 }
 
 void enter() {
   (*block().body)();
   Fibre& self = *block().running;
   self.state = Fibre::State::done;
-  host_cuda_switch(&self.stack, block().scheduler);  // the scheduler may give this stack to another thread
+  lyceum_switch_stack(&self.stack, block().scheduler);  // the scheduler may give this stack to another thread
 }
 
 void run_pass() {
   while (const Fibre* const next = take_next()) {
-    host_cuda_switch(&block().scheduler, next->stack);
+    lyceum_switch_stack(&block().scheduler, next->stack);
     Fibre& last = *block().running;
     if (last.state == Fibre::State::done) block().stacks.put(std::exchange(last.top, nullptr));
   }

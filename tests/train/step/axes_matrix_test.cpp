@@ -939,31 +939,38 @@ Config config_of(const MeshCase& mesh) {
   return config;
 }
 
-/// Collective. Returns the serial runs by variant. Rank 0 computes them and broadcasts the results.
-std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& world) {
-  std::map<std::string, std::vector<StepResult>> all;
-  for (const Variant& variant : variants()) {
-    nlohmann::json results = nlohmann::json::array();
-    if (world.rank() == 0) {
-      Config config = matrix_config();
-      variant.change(config);
-      for (const StepResult& step : TinyTraining(config, ProcessGroup::self()).run(0, steps)) {
-        nlohmann::json counts = nlohmann::json::array();
-        for (const RoutingSums& layer : step.routing) {
-          counts.push_back({layer.id.layer, layer.id.site == Site::attention, layer.counts, layer.dropped});
-        }
-        nlohmann::json losses = nlohmann::json::array();
-        for (const auto& [kind, value] : step.losses) losses.push_back({static_cast<int>(kind), value});
-        nlohmann::json layers = nlohmann::json::array();
-        if (step.layers) {
-          layers = {step.layers->weight_norms, step.layers->gradient_norms, step.layers->activation_norms,
-                    step.layers->largest_logit, step.layers->attention_logits};
-        }
-        results.push_back({step.loss, step.grad_norm, losses, counts, layers});
-      }
+/// Returns the serial run of a variant in the form that serial_runs() broadcasts.
+nlohmann::json serial_run(const Variant& variant) {
+  nlohmann::json results = nlohmann::json::array();
+  Config config = matrix_config();
+  variant.change(config);
+  for (const StepResult& step : TinyTraining(config, ProcessGroup::self()).run(0, steps)) {
+    nlohmann::json counts = nlohmann::json::array();
+    for (const RoutingSums& layer : step.routing) {
+      counts.push_back({layer.id.layer, layer.id.site == Site::attention, layer.counts, layer.dropped});
     }
-    results = nlohmann::json::parse(world.broadcast(results.dump(), 0));
-    for (const nlohmann::json& step : results) {
+    nlohmann::json losses = nlohmann::json::array();
+    for (const auto& [kind, value] : step.losses) losses.push_back({static_cast<int>(kind), value});
+    nlohmann::json layers = nlohmann::json::array();
+    if (step.layers) {
+      layers = {step.layers->weight_norms, step.layers->gradient_norms, step.layers->activation_norms,
+                step.layers->largest_logit, step.layers->attention_logits};
+    }
+    results.push_back({step.loss, step.grad_norm, losses, counts, layers});
+  }
+  return results;
+}
+
+/// Collective. Returns the serial runs by variant. The ranks share the variants, and broadcast the results.
+std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& world) {
+  const auto owner = [&](std::size_t variant) { return static_cast<int>(variant) % world.size(); };
+  std::vector<std::string> texts(variants().size());
+  for (std::size_t v = 0; v < texts.size(); ++v) {
+    if (owner(v) == world.rank()) texts[v] = serial_run(variants()[v]).dump();
+  }
+  std::map<std::string, std::vector<StepResult>> all;
+  for (std::size_t v = 0; v < texts.size(); ++v) {
+    for (const nlohmann::json& step : nlohmann::json::parse(world.broadcast(texts[v], owner(v)))) {
       StepResult result;
       result.loss = step[0];
       result.grad_norm = step[1];
@@ -983,7 +990,7 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
                          .largest_logit = layers[3],
                          .attention_logits = layers[4]};
       }
-      all[variant.name].push_back(std::move(result));
+      all[variants()[v].name].push_back(std::move(result));
     }
   }
   return all;

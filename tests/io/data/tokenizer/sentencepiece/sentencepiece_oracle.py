@@ -94,7 +94,7 @@ def cases(model, draw, long):
                         for _ in range(200)) for _ in range(3)]
     texts += [text(draw, 3000), b"\n".join(text(draw, 8) for _ in range(400))]
     if long:
-        texts.append(b"\n".join(text(draw, 8) for _ in range(30000)))
+        texts.append(b"\n".join([text(draw, 8) for _ in range(30000)][:5000]))  # other draws would give other models after this one
     for raw in texts:
         ids = processor.encode(raw)
         yield {"hex": raw.hex(), "ids": ids, "decoded": processor.decode(ids)}
