@@ -336,7 +336,7 @@ struct alignas(8) FloatPair {
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void add_rows(const Machine& m, const float (&c)[Tiling::n / 8][4], const Expert& expert,
                             std::int32_t row0, std::int32_t col0) {
-  constexpr int group = 8;
+  constexpr int group = 8 / Tiling::blocks;  // as many as fit into the registers
   const int thread = thread_in_group(m);
   const bool pairs = expert.c_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(expert.c) % 8 == 0;
   LYCEUM_UNROLL
@@ -376,13 +376,16 @@ LYCEUM_DEVICE void add_rows(const Machine& m, const float (&c)[Tiling::n / 8][4]
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void prefetch_rows(const Machine& m, const Expert& expert, std::int32_t row0, std::int32_t col0) {
   const int thread = thread_in_group(m);
-  const std::int32_t row = row0 + thread / 2;
-  if (row >= expert.m) return;
-  const float* const dw = static_cast<const float*>(expert.c) + row * expert.c_stride;
   LYCEUM_UNROLL
-  for (int i = 0; i < Tiling::n; i += 64) {
-    const std::int32_t col = col0 + i + thread % 2 * 32;
-    if (col < expert.n) m.prefetch(dw + col);
+  for (int first = 0; first < 64 * Tiling::blocks; first += 64) {
+    const std::int32_t row = row0 + first + thread / 2;
+    if (row >= expert.m) return;
+    const float* const dw = static_cast<const float*>(expert.c) + row * expert.c_stride;
+    LYCEUM_UNROLL
+    for (int i = 0; i < Tiling::n; i += 64) {
+      const std::int32_t col = col0 + i + thread % 2 * 32;
+      if (col < expert.n) m.prefetch(dw + col);
+    }
   }
 }
 

@@ -33,10 +33,8 @@ TEST_P(CudaWgmmaBlocks, CooperativeGroupsAgreeWithTheReference) {
 TEST_P(CudaWgmmaBlocks, PingPongGroupsAgreeWithTheReference) {
   using Tiling = grouped::PingPongTiling;
   const WgmmaBlocks<Tiling> blocks{GetParam()};
-  expect_right_rows<Tiling, Product::forward>(several, blocks);
-  expect_right_rows<Tiling, Product::dgrad>(several, blocks);
-  expect_right_picked<Tiling, Picking::forward>(several_copies, blocks);
-  expect_right_picked<Tiling, Picking::dgrad>(several_copies, blocks);
+  expect_right_tiles<Tiling>(several, blocks);
+  expect_right_picked_tiles<Tiling>(several_copies, blocks);
 }
 
 TEST_P(CudaWgmmaBlocks, ClustersAgreeWithTheReference) {
@@ -48,6 +46,14 @@ TEST_P(CudaWgmmaBlocks, ClustersAgreeWithTheReference) {
   expect_right_rows<Tile, Product::forward>(odd_outputs, blocks);
   expect_right_picked<Tile, Picking::forward>(several_copies, blocks);
   expect_right_picked<Tile, Picking::dgrad>(several_copies, blocks);
+}
+
+TEST_P(CudaWgmmaBlocks, PingPongGroupsInClustersAddWeightGradients) {
+  using Tiling = grouped::ClusteredPingPongTiling;
+  using Tile = grouped::TileOf<Product::weight_grad, grouped::NoActivation, Tiling>;
+  const WgmmaBlocks<Tiling> blocks{GetParam()};
+  expect_right_gradients<Tile>(several, blocks);
+  expect_right_picked<Tile, Picking::weight_grad_dy>(several_copies, blocks);
 }
 
 /// Padding rows become 0 even if weights are NaN.
