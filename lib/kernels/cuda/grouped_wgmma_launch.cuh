@@ -129,7 +129,8 @@ constexpr double moved_numbers() {
 /// takes about as long per moved element as 160 steps of k. Ping-pong's smaller tiles read 6 % more per product.
 /// Weights whose rows are not whole cache lines take 1.5 times as long, except in clusters, which load them once for
 /// two blocks. The numbers were measured on an H200 at DeepSeekMoE-2B's products, with widths of 856 and 896
-/// (docs/cuda.md).
+/// (docs/cuda.md), except for ping-pong tiles in clusters, which are assumed to differ from others as much as
+/// cooperative tiles do.
 template <Product product, class Act, class Tiling>
 double cost(std::span<const Weight> weights) {
   using Tile = TileOf<product, Act, Tiling>;
