@@ -77,7 +77,37 @@ struct Constants {
   std::span<const double> head_factors;
 };
 
-/// The memory of `count` consecutive elements before their update.
+/// The memory and the constants of a span. They are read once per block of elements: the compiler would read the tables
+/// again after each store.
+template <class T, class Rule, class S>
+struct OpenSpan {
+  using A = Accumulator<T>;
+
+  const A* gradient;
+  A* master;
+  std::array<S*, Rule::states> state;
+  T* weight;
+  typename Rule::template Element<A> element;
+  A scale, decay;
+  bool reads_weights;  // the digests depend on the model's weights
+  bool scales;         // UpdateSpan::heads scales some weights
+
+  template <std::size_t most_states>
+  __device__ OpenSpan(const UpdatedTensor<T, most_states, S>& tensor, const UpdateSpan& span, const Rule& rule,
+                      const Constants<A>& k)
+      : gradient(tensor.gradient),
+        master(tensor.master),
+        weight(tensor.weight),
+        element(rule.template element<A>()),
+        scale(Rule::scales_gradient ? k.gradient_scale : A{1}),
+        decay(static_cast<A>(rule.lr() * span.weight_decay)),
+        reads_weights(k.watched && weight_is_apart(tensor)),
+        scales(span.heads.period > 0) {
+    for (std::size_t s = 0; s < Rule::states; ++s) state[s] = state_of(tensor, span, s);
+  }
+};
+
+/// The values of `count` consecutive elements before their update.
 template <int count, class T, std::size_t states, class S>
 struct LoadedPack {
   Pack<Accumulator<T>, count> gradient, master;
@@ -85,37 +115,25 @@ struct LoadedPack {
   Pack<T, count> weight;  // not loaded if nothing depends on it
 };
 
-/// True if the update depends on the model's weights: if their digests are checked, and they are stored apart.
-template <class T, std::size_t states, class S>
-__device__ bool reads_weights(const UpdatedTensor<T, states, S>& tensor, const Constants<Accumulator<T>>& k) {
-  return k.watched && weight_is_apart(tensor);
-}
-
 /// Loads `count` consecutive elements of a span, from element i on.
-template <int count, std::size_t states, class T, std::size_t most_states, class S>
-__device__ LoadedPack<count, T, states, S> load_pack(const UpdatedTensor<T, most_states, S>& tensor,
-                                                     const UpdateSpan& span, const Constants<Accumulator<T>>& k,
-                                                     std::int64_t i) {
-  LoadedPack<count, T, states, S> pack;
-  pack.gradient = load<count>(tensor.gradient + i);
-  pack.master = load<count>(tensor.master + i);
-  for (std::size_t s = 0; s < states; ++s) pack.state[s] = load<count>(state_of(tensor, span, s) + i);
-  if (reads_weights(tensor, k)) pack.weight = load<count>(tensor.weight + i);
+template <int count, class T, class Rule, class S>
+__device__ LoadedPack<count, T, Rule::states, S> load_pack(const OpenSpan<T, Rule, S>& open, std::int64_t i) {
+  LoadedPack<count, T, Rule::states, S> pack;
+  pack.gradient = load<count>(open.gradient + i);
+  pack.master = load<count>(open.master + i);
+  for (std::size_t s = 0; s < Rule::states; ++s) pack.state[s] = load<count>(open.state[s] + i);
+  if (open.reads_weights) pack.weight = load<count>(open.weight + i);
   return pack;
 }
 
 /// Updates `count` consecutive elements of a span, from element i on, which load_pack() has loaded.
 template <int count, class T, class Rule, std::size_t most_states, class S>
-__device__ void update_pack(const UpdatedTensor<T, most_states, S>& tensor, const UpdateSpan& span, const Rule& rule,
-                            const StateRounding& rounding, const Constants<Accumulator<T>>& k, std::int64_t i,
-                            LoadedPack<count, T, Rule::states, S> pack, ThreadSums& sums) {
+__device__ void update_pack(const OpenSpan<T, Rule, S>& open, const UpdatedTensor<T, most_states, S>& tensor,
+                            const UpdateSpan& span, const StateRounding& rounding, const Constants<Accumulator<T>>& k,
+                            std::int64_t i, LoadedPack<count, T, Rule::states, S> pack, ThreadSums& sums) {
   using A = Accumulator<T>;
   constexpr bool rounds = std::is_same_v<S, bfloat16> && Rule::changes_states;
-  const auto element = rule.template element<A>();
-  const auto decay = static_cast<A>(rule.lr() * span.weight_decay);
-  const A scale = Rule::scales_gradient ? k.gradient_scale : A{1};
   auto& [gradient, master, states, weight] = pack;
-  const bool apart = reads_weights(tensor, k);
   std::array<std::uint32_t, count> numbers{};
   if constexpr (rounds) numbers = rounding_numbers<count>(rounding, tensor, i);
   for (int e = 0; e < count; ++e) {
@@ -126,10 +144,10 @@ __device__ void update_pack(const UpdatedTensor<T, most_states, S>& tensor, cons
       state[s] = static_cast<A>(widen(states[s][e]));
       sums.found += state_factor(s) * word_of(states[s][e]);
     }
-    if (apart) sums.found += weight_factor * word_of(weight[e]);
-    const A update = element(gradient[e] * scale, state) + decay * before;
+    if (open.reads_weights) sums.found += weight_factor * word_of(weight[e]);
+    const A update = open.element(gradient[e] * open.scale, state) + open.decay * before;
     master[e] = before - update;
-    if (span.heads.period > 0) {
+    if (open.scales) {
       master[e] *= static_cast<A>(scaled_part(span.heads, k.head_factors, i + e, i + e + 1).factor);
     }
     sums.left += word_of(master[e]);
@@ -140,13 +158,13 @@ __device__ void update_pack(const UpdatedTensor<T, most_states, S>& tensor, cons
       sums.left += state_factor(s) * word_of(states[s][e]);
     }
     weight[e] = narrow<T>(master[e]);
-    if (apart) sums.left += weight_factor * word_of(weight[e]);
+    if (open.reads_weights) sums.left += weight_factor * word_of(weight[e]);
     sums.weights += static_cast<double>(master[e]) * static_cast<double>(master[e]);
     sums.updates += static_cast<double>(update) * static_cast<double>(update);
   }
-  for (std::size_t s = 0; s < Rule::states; ++s) store(state_of(tensor, span, s) + i, states[s]);
-  store(tensor.master + i, master);
-  store(tensor.weight + i, weight);
+  for (std::size_t s = 0; s < Rule::states; ++s) store(open.state[s] + i, states[s]);
+  store(open.master + i, master);
+  store(open.weight + i, weight);
 }
 
 /// True if all memory of the tensor that the span's elements need is aligned for packs of `width` elements.
@@ -164,13 +182,13 @@ template <class T, class Rule, std::size_t most_states, class S>
 __device__ void update_whole_block(const UpdatedTensor<T, most_states, S>& tensor, const UpdateSpan& span,
                                    const Rule& rule, const StateRounding& rounding, const Constants<Accumulator<T>>& k,
                                    std::int64_t i, ThreadSums& sums) {
-  constexpr std::size_t states = Rule::states;
-  auto next = load_pack<width, states>(tensor, span, k, i);
+  const OpenSpan<T, Rule, S> open(tensor, span, rule, k);
+  auto next = load_pack<width>(open, i);
 #pragma unroll 1
   for (int step = 0; step < flat_block / stride; ++step, i += stride) {
     const auto pack = next;
-    if (step + 1 < flat_block / stride) next = load_pack<width, states>(tensor, span, k, i + stride);
-    update_pack<width>(tensor, span, rule, rounding, k, i, pack, sums);
+    if (step + 1 < flat_block / stride) next = load_pack<width>(open, i + stride);
+    update_pack<width>(open, tensor, span, rounding, k, i, pack, sums);
   }
 }
 
@@ -183,8 +201,8 @@ __device__ void update_elements(const UpdateWeights<T, Rule, S>& update,
     for (std::int64_t i = begin; i < begin + width && i < last; ++i) {
       while (span->end <= i) ++span;
       with_rule_of(*span, update.rule, [&]<class Own>(const Own& rule) {
-        update_pack<1>(tensor, *span, rule, update.rounding, k, i, load_pack<1, Own::states>(tensor, *span, k, i),
-                       sums);
+        const OpenSpan<T, Own, S> open(tensor, *span, rule, k);
+        update_pack<1>(open, tensor, *span, update.rounding, k, i, load_pack<1>(open, i), sums);
       });
     }
   }
