@@ -10,8 +10,8 @@
 //   of the gradients, compared with a gather followed by the plain product;
 // - the products combined with SwiGLU, forward, backward, and backward with gates and picked rows, compared with two
 //   separate kernels.
-// "automatic" is the kernel that training uses. The kernels for sm_90 are measured if rows are aligned: cooperative and
-// ping-pong tiles, and clusters of blocks, which do not apply to weight gradients and activations.
+// "automatic" is the kernel that training uses. The kernels for sm_90 are measured if rows are aligned: cooperative
+// tiles, which do not apply to activations, ping-pong tiles, and clusters of blocks.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -377,7 +377,7 @@ int measure(int argc, char** argv) {
         Projection down(stream, options, rows, width, options.hidden);
         down.measure("down", options.rounds, kernel, name);
         down.measure_picked("down", true, options, rows, kernel, name);
-        if (kernel != grouped::Kernel::clustered && kernel != grouped::Kernel::mma_sync)
+        if (kernel != grouped::Kernel::cooperative && kernel != grouped::Kernel::mma_sync)
           Activated(stream, options, rows, width).measure(options.rounds, kernel, name);
       }
     }

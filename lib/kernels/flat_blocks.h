@@ -25,8 +25,9 @@ class BlockWalk {
       (rows[middle].first_block <= block ? row_ : end) = middle;
     }
   }
-  constexpr void next() {
-    ++block_;
+  /// Moves on by `blocks` blocks. After the last block, only next() may be called.
+  constexpr void next(std::int64_t blocks = 1) {
+    block_ += blocks;
     while (row_ + 1 < rows_.size() && rows_[row_ + 1].first_block <= block_) ++row_;
   }
 

@@ -25,7 +25,7 @@ std::map<std::string, std::int64_t> product_kernel_counts(const Stream& stream) 
   add("mma.sync", grouped::Kernel::mma_sync);
   add(wgmma(grouped::CooperativeTiling{}), grouped::Kernel::cooperative);
   add(wgmma(grouped::PingPongTiling{}), grouped::Kernel::ping_pong);
-  add(wgmma(grouped::ClusteredTiling{}) + " in clusters", grouped::Kernel::clustered);
+  add("wgmma in clusters", grouped::Kernel::clustered);
   return named;
 }
 

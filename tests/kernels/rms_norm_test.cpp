@@ -67,6 +67,35 @@ TYPED_TEST(RmsNormTest, AgreesWithDoubleOnOddSizes) {
   }
 }
 
+/// Rows of whole packs, with residuals. A warp of a GPU keeps the shorter rows in registers.
+TYPED_TEST(RmsNormTest, AgreesWithDoubleInPacksWithAddedRows) {
+  using T = TypeParam;
+  constexpr std::int64_t gap = 8;
+  for (const auto& [rows, cols] : {std::pair{9, 264}, {3, 1544}}) {
+    const auto x = Grid<T>::random(rows, cols, "x", gap), added = Grid<T>::random(rows, cols, "added", gap),
+               dy = Grid<T>::random(rows, cols, "dy", gap), d_sum = Grid<T>::random(rows, cols, "d_sum", gap),
+               weight = Grid<T>::random(1, cols, "weight");
+    Grid<T> y(rows, cols, gap), sum(rows, cols, gap), dx(rows, cols, gap);
+    Grid<Accumulator<T>> inverse_rms(1, rows);
+    launch_on(1, RmsNormForward<T>{x.matrix(), weight.span(), y.matrix(), inverse_rms.span(), eps, added.matrix(),
+                                   sum.matrix()});
+    launch_on(1, RmsNormBackward<T>{sum.matrix(), dy.matrix(), weight.span(), inverse_rms.span(), dx.matrix(),
+                                    d_sum.matrix()});
+    const std::vector<double> xs = x.flat(), others = added.flat(), direct = d_sum.flat();
+    std::vector<double> sums;
+    for (std::size_t i = 0; i < xs.size(); ++i) {
+      sums.push_back(
+          to_double(round_to<T>(static_cast<Accumulator<T>>(xs[i]) + static_cast<Accumulator<T>>(others[i]))));
+    }
+    EXPECT_EQ(sum.flat(), sums);
+    expect_close(y, naive_forward(sum.widened(), weight.widened()));
+    Norm<double> wide(sum.widened(), weight.widened(), dy.widened());
+    std::vector<double> gradient = wide.run().dx.flat();
+    for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += direct[i];
+    expect_close(dx, gradient, 2 * tolerance_of<T>);
+  }
+}
+
 TYPED_TEST(RmsNormTest, SameBitsOnAnyNumberOfThreads) {
   auto one = random_norm<TypeParam>(1000, 97), two = one, three = one;
   one.run(1);

@@ -29,7 +29,10 @@ __global__ void __launch_bounds__(column_threads)
   const std::int64_t first = blockIdx.y * column_chunk;
   const std::int64_t last = first + column_chunk < rows ? first + column_chunk : rows;
   A sum[width] = {};
-  for (std::int64_t r = first + warp; r < last && c < cols; r += column_warps) terms.add_row(r, c, sum);
+  if (c < cols) {
+#pragma unroll 4  // so that the loads of several rows are issued together
+    for (std::int64_t r = first + warp; r < last; r += column_warps) terms.add_row(r, c, sum);
+  }
   for (int e = 0; e < width; ++e) sums[warp][lane * width + e] = sum[e];
   __syncthreads();
   for (int i = threadIdx.x; i < warp_size * width && first_col + i < cols; i += column_threads) {

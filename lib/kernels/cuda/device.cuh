@@ -6,10 +6,15 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "core/dtype.h"
 #include "core/tensor.h"
+#ifdef __CUDACC__
+#include "kernels/cuda/ptx.cuh"
+#endif
 
 namespace lyceum {
 
@@ -52,8 +57,24 @@ template <int width, class T>
 __device__ Pack<std::remove_const_t<T>, width> load(T* from) {
   return *reinterpret_cast<const Pack<std::remove_const_t<T>, width>*>(from);
 }
+/// Writes to global memory. nvcc splits stores of a Pack into stores of its elements, each of which moves as many
+/// sectors as the whole, unless the type of the store is explicit.
 template <class T, int width>
 __device__ void store(T* to, const Pack<T, width>& pack) {
+#ifdef __CUDA_ARCH__
+  constexpr int bytes = sizeof(pack) < 16 ? sizeof(pack) : 16;
+  if constexpr (bytes >= 8) {
+    using Word = std::conditional_t<bytes == 16, uint4, uint2>;
+    const auto* const from = reinterpret_cast<const std::byte*>(&pack);
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(pack) / bytes); ++i) {
+      Word word;
+      memcpy(&word, from + i * bytes, bytes);
+      ptx::store_global(reinterpret_cast<Word*>(to) + i, word);
+    }
+    return;
+  }
+#endif
   *reinterpret_cast<Pack<T, width>*>(to) = pack;
 }
 

@@ -25,11 +25,12 @@ namespace lyceum::grouped {
 /// all experts.
 /// - plain: no tensor cores.
 /// - mma_sync: mma.sync, tiles of 128 x 128.
-/// - cooperative: wgmma, tiles of 128 x 256, each computed by both warpgroups.
+/// - cooperative: wgmma, tiles of 128 x 256, each computed by both warpgroups; not with activations.
 /// - ping_pong: wgmma, tiles of 128 x 192, computed by the two warpgroups in turns.
-/// - clustered: cooperative, in clusters of two blocks that load weights together; not with activations.
-/// Weight gradients use `cooperative` for each of the last three. These three throw an Error if an expert's rows are
-/// not aligned to 16 bytes or the GPU is not sm_90.
+/// - clustered: in clusters of two blocks that load operand b together: tiles as cooperative, for activations and
+/// weight
+///   gradients as ping_pong. Weight gradients with picked rows of x use `ping_pong`.
+/// The last three throw an Error if an expert's rows are not aligned to 16 bytes or the GPU is not sm_90.
 enum class Kernel { automatic, plain, mma_sync, cooperative, ping_pong, clustered };
 
 /// Run a grouped product with the given kernel. They throw an Error if shapes do not fit or the kernel cannot be used.

@@ -22,7 +22,7 @@ bool rows_are_aligned(const Launch& launch, const Rows<bfloat16>& rows, const We
 
 bool run_with_activation(const Launch& launch, Rows<bfloat16> rows, std::span<const Weight> weights,
                          const PickedRows<bfloat16>& picked, const RowGates<float>& gates, Kernel kernel) {
-  if (kernel == Kernel::plain || kernel == Kernel::mma_sync || kernel == Kernel::clustered) return false;
+  if (kernel == Kernel::plain || kernel == Kernel::mma_sync) return false;
   if (!can_run_hopper_kernels(launch.stream)) return false;
   std::vector<Weight> filled(weights.size());  // empty where a weight has no columns
   std::int32_t widest = 0;

@@ -89,7 +89,8 @@ LYCEUM_DEVICE void load_b(const Machine& m, int to, const TensorMap* map, int ba
       const std::int32_t line = Tile::gated ? box % 2 * ups + begin + box / 2 * lines : begin + box * lines;
       m.template load_box_for_all<Tile::cluster>(at, map, barrier, k, line);
     } else {
-      m.template load_box_for_all<Tile::cluster>(at, map, barrier, begin + box * 64, k);
+      m.template load_box_for_all<Tile::cluster>(at, map, barrier, begin + box / Tile::b_parts * 64,
+                                                 k + box % Tile::b_parts * lines);
     }
   }
 }
@@ -139,17 +140,28 @@ LYCEUM_DEVICE void produce_picked(const Machine& m, const Plan& plan, const Tens
     const auto stride = static_cast<std::uint32_t>(lines.stride / 8);
     const auto* const x = static_cast<const Chunk*>(lines.data);
     constexpr std::uint32_t none = ~0u;
+    std::int32_t row[Copies::count];          // the rows that the thread copies next; −1 for zeros
     std::uint32_t row_offset[Copies::count];  // row offsets in chunks: one 32-bit register each instead of an address
     const auto look_up = [&](std::int32_t first) {
       LYCEUM_UNROLL
       for (int i = 0; i < Copies::count; ++i) {
         const std::int32_t line = first + Copies::line(thread, i);
-        const std::int32_t row = line < lines.count ? m.read_only(rows + line) : -1;
-        row_offset[i] = row < 0 ? none : static_cast<std::uint32_t>(row) * stride;
+        row[i] = line < lines.count ? m.read_only(rows + line) : -1;
+      }
+    };
+    const auto take_rows = [&] {
+      LYCEUM_UNROLL
+      for (int i = 0; i < Copies::count; ++i) {
+        row_offset[i] = row[i] < 0 ? none : static_cast<std::uint32_t>(row[i]) * stride;
       }
     };
     look_up(along_k ? begin : 0);
+    if constexpr (along_k) take_rows();
     for (std::int32_t k = 0; k < depth; k += Tiling::k, turn.next()) {
+      if constexpr (!along_k) {  // one stage ahead, so that the latency overlaps with the copies of this one
+        take_rows();
+        look_up(k + Tiling::k);
+      }
       m.wait_barrier(At::empty(turn.stage), turn.parity ^ 1);
       const int full = At::full(turn.stage);
       if (thread == 0) {
@@ -172,8 +184,6 @@ LYCEUM_DEVICE void produce_picked(const Machine& m, const Plan& plan, const Tens
         }
       }
       m.arrive_after_copies(full);
-      // Before the wait for the next stage, so that the latency overlaps with it.
-      if constexpr (!along_k) look_up(k + Tiling::k);
     }
   });
   m.wait();
@@ -230,8 +240,10 @@ LYCEUM_DEVICE void write_results(const Machine& m, const TileSums<Tiling>& c, co
                                  std::int32_t col) {
   using Tile = TileOf<product, Act, Tiling>;
   if constexpr (product == Product::weight_grad) {
-    static_assert(Tiling::blocks == 1);
-    add_rows<Tiling>(m, c.at[0], expert, row, col);
+    LYCEUM_UNROLL
+    for (int block = 0; block < Tiling::blocks; ++block) {
+      add_rows<Tiling>(m, c.at[block], expert, row + 64 * block, col);
+    }
   } else {
     using Sums = RoundedSums<Tiling>;
     Sums sums(m, c);
@@ -300,19 +312,20 @@ LYCEUM_DEVICE void consume(const Machine& m, const Plan& plan, const TensorMap* 
 template <Product product, Pick picked, class Act, class Tiling, class Machine, class TensorMap>
 LYCEUM_DEVICE void run_block(const Machine& m, const Plan& plan, const MapsBySlot<TensorMap>& maps) {
   constexpr bool copies = picked != Pick::none, clustered = Tiling::cluster > 1;
+  constexpr int loading_registers = copies || clustered ? 40 : 24, registers = copies || clustered ? 232 : 240;
   if (m.thread() == 0) StageOffsets<Tiling>::initialise(m, copies ? 1 + 128 : 1);
   clustered ? m.sync_cluster() : m.sync();
   const int group = m.thread() / 128;
   if (group == 0) {
     if constexpr (copies) {
-      m.template decrease_registers<40>();
+      m.template decrease_registers<loading_registers>();
       produce_picked<product, picked, Act, Tiling>(m, plan, picked == Pick::a ? maps.b : maps.a);
     } else {
-      m.template decrease_registers<24>();
+      m.template decrease_registers<loading_registers>();
       if (m.thread() == 0) produce<product, Act, Tiling>(m, plan, maps);
     }
   } else {
-    m.template increase_registers<copies ? 232 : 240>();
+    m.template increase_registers<registers>();
     consume<product, picked, Act, Tiling>(m, plan, maps.c, group - 1);
   }
   // A block must not end while others may still load into its memory or arrive at its barriers.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <type_traits>
 
 #include "core/allocator.h"
 #include "core/cuda_processors.h"
@@ -83,19 +84,19 @@ CUtensorMap map_of(int lines, void* somewhere);
 template <Product product, Pick picked, class Act, class Tiling>
 void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
   using Tile = TileOf<product, Act, Tiling>;
-  constexpr bool clustered = Tiling::cluster > 1;
+  constexpr bool clustered = Tiling::cluster > 1, stores = Tiling::result_bytes > 0;
   Kernel kernel = Kernel::cooperative;
   if (Tiling::ping_pong) kernel = Kernel::ping_pong;
   if (clustered) kernel = Kernel::clustered;
   count_product(launch, kernel);
   const std::size_t count = weights.size();
   const std::shared_ptr<std::byte> memory =
-      launch.stream.memory().allocate((clustered ? 3 : 2) * count * sizeof(CUtensorMap), MemoryKind::buffers);
+      launch.stream.memory().allocate((stores ? 3 : 2) * count * sizeof(CUtensorMap), MemoryKind::buffers);
   auto* const a = reinterpret_cast<CUtensorMap*>(memory.get());
   auto *const b = a + count, *const c = b + count;
   const TensorMaps maps{map_of(Tile::a_lines, a), map_of(Tile::b_lines, b), product, a, b};
   const MadePlan made = [&] {
-    if constexpr (clustered) {
+    if constexpr (stores) {
       const TensorMapsWithResults with_results{maps, map_of(Tiling::result_lines, c), c};
       return make_plan(launch, rows, weights, Tile::m, Tile::n, with_results);
     } else {
@@ -113,7 +114,7 @@ void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const
   config.attrs = &cluster;
   config.numAttrs = clustered ? 1 : 0;
   start_configured(launch.stream, launch.name, wgmma_kernel<product, picked, Act, Tiling>, config, made.plan,
-                   MapsBySlot<CUtensorMap>{a, b, clustered ? c : nullptr});
+                   MapsBySlot<CUtensorMap>{a, b, stores ? c : nullptr});
 }
 
 /// Number of elements that are read or written, per computed sum, when the results of a tile are written.
@@ -129,7 +130,8 @@ constexpr double moved_numbers() {
 /// takes about as long per moved element as 160 steps of k. Ping-pong's smaller tiles read 6 % more per product.
 /// Weights whose rows are not whole cache lines take 1.5 times as long, except in clusters, which load them once for
 /// two blocks. The numbers were measured on an H200 at DeepSeekMoE-2B's products, with widths of 856 and 896
-/// (docs/cuda.md).
+/// (docs/cuda.md), except for ping-pong tiles in clusters, which are assumed to differ from others as much as
+/// cooperative tiles do.
 template <Product product, class Act, class Tiling>
 double cost(std::span<const Weight> weights) {
   using Tile = TileOf<product, Act, Tiling>;
@@ -145,27 +147,32 @@ double cost(std::span<const Weight> weights) {
   return sum;
 }
 
-/// Returns the kernel with the lowest cost(). Clusters of blocks do not compute activations.
+/// The tilings among which run_cheapest_tiles() chooses. With an activation, finishing a tile takes so long that only
+/// tiles pay in which one warpgroup multiplies meanwhile.
+template <class Act>
+using ClusteredTilingFor =
+    std::conditional_t<std::is_same_v<Act, NoActivation>, ClusteredTiling, ClusteredPingPongTiling>;
+
+/// Returns the kernel with the lowest cost(): ping-pong tiles or clusters of blocks.
 template <Product product, class Act>
 Kernel cheapest(std::span<const Weight> weights) {
-  const double ping_pong = cost<product, Act, PingPongTiling>(weights);
-  if constexpr (std::is_same_v<Act, NoActivation>) {
-    return ping_pong < cost<product, Act, ClusteredTiling>(weights) ? Kernel::ping_pong : Kernel::clustered;
-  }
-  return ping_pong < cost<product, Act, CooperativeTiling>(weights) ? Kernel::ping_pong : Kernel::cooperative;
+  const double clustered = cost<product, Act, ClusteredTilingFor<Act>>(weights);
+  return clustered < cost<product, Act, PingPongTiling>(weights) ? Kernel::clustered : Kernel::ping_pong;
 }
 
-/// Runs the forward product or the dgrad with `kernel`; Kernel::automatic selects the cheapest(). Not for weight
-/// gradients, whose sums run over the rows and are long.
+/// Runs the forward product or the dgrad with `kernel`; Kernel::automatic selects the cheapest(). There are no
+/// cooperative tiles without clusters for activations: clusters are used for Kernel::cooperative, too.
 template <Product product, Pick picked, class Act>
 void run_cheapest_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
                         Kernel kernel) {
   if (kernel == Kernel::automatic) kernel = cheapest<product, Act>(weights);
+  if (kernel == Kernel::ping_pong) return run_tiles<product, picked, Act, PingPongTiling>(launch, rows, weights);
   if constexpr (std::is_same_v<Act, NoActivation>) {
-    if (kernel == Kernel::clustered) return run_tiles<product, picked, Act, ClusteredTiling>(launch, rows, weights);
+    if (kernel == Kernel::cooperative) {
+      return run_tiles<product, picked, Act, CooperativeTiling>(launch, rows, weights);
+    }
   }
-  kernel == Kernel::ping_pong ? run_tiles<product, picked, Act, PingPongTiling>(launch, rows, weights)
-                              : run_tiles<product, picked, Act, CooperativeTiling>(launch, rows, weights);
+  run_tiles<product, picked, Act, ClusteredTilingFor<Act>>(launch, rows, weights);
 }
 
 /// Runs a product whose results are rows (forward, dgrad). The rows of x may be picked.

@@ -45,6 +45,12 @@ struct ClusteredTiling : CooperativeTiling {
   static constexpr int shared_bytes = CooperativeTiling::shared_bytes + result_bytes;
 };
 
+/// Ping-pong tiles in clusters of two blocks, as ClusteredTiling. Threads write the results directly.
+struct ClusteredPingPongTiling : PingPongTiling {
+  static constexpr int cluster = 2;
+  static constexpr int arrivals = cluster * PingPongTiling::arrivals;
+};
+
 /// The results are the product's sums, without an activation.
 struct NoActivation {
   static constexpr int inputs = 1;
@@ -65,10 +71,12 @@ struct TileOf {
   /// columns of results that they give.
   static constexpr int narrow_sums = Tiling::narrow(b_along_k(product)), narrow = gated ? narrow_sums / 2 : narrow_sums;
   static_assert(!gated || narrow_sums == Tiling::n / 2);
-  /// Lines per box, and the number of boxes of b per stage.
+  /// Lines per box, and the number of boxes of b per stage. If b is not stored along k, a box is 64 columns of all of
+  /// k, or of a part of k if the blocks of a cluster could not load equally many boxes otherwise.
   static constexpr int a_lines = a_along_k(product) ? Tiling::m : 64;
-  static constexpr int b_lines = gated ? Tiling::n / 4 : b_along_k(product) ? Tiling::n / cluster : 64;
-  static constexpr int b_boxes = Tiling::n / b_lines;
+  static constexpr int b_parts = b_along_k(product) || Tiling::n / 64 % cluster == 0 ? 1 : cluster;
+  static constexpr int b_lines = gated ? Tiling::n / 4 : b_along_k(product) ? Tiling::n / cluster : 64 / b_parts;
+  static constexpr int b_boxes = Tiling::n / (b_along_k(product) ? b_lines : 64) * b_parts;
   static_assert(b_boxes % cluster == 0);
 
   /// Index of the group of eight sums of a row that contains input `input` of columns 8 · eight to 8 · eight + 7.

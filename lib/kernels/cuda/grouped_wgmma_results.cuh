@@ -183,15 +183,15 @@ struct BiasedFunction {
   bool biased;  // false: `bias` is not used
   Chunk bias[Act::inputs];
 
-  /// `col`: the first of the columns. The biases of rows that are not `filled` are zero.
+  /// `biases`: those of the columns of the first input, null if there are none; those of the second are `n` elements
+  /// further.
   template <class Machine>
-  LYCEUM_DEVICE BiasedFunction(const Machine& m, const Expert& expert, std::int32_t col, bool filled)
-      : act(expert.function), biased(expert.bias && filled) {
+  LYCEUM_DEVICE BiasedFunction(const Machine& m, const Act& act, const std::uint16_t* biases, std::int32_t n)
+      : act(act), biased(biases) {
     if (!biased) return;
-    const auto* const from = static_cast<const std::uint16_t*>(expert.bias) + col;
     LYCEUM_UNROLL
     for (int input = 0; input < Act::inputs; ++input) {
-      bias[input] = m.read_only(reinterpret_cast<const Chunk*>(from + input * expert.n));
+      bias[input] = m.read_only(reinterpret_cast<const Chunk*>(biases + input * n));
     }
   }
   /// Unpacks two neighbours, word i of each input, and adds their biases.
@@ -209,6 +209,12 @@ struct BiasedFunction {
     }
   }
 };
+
+/// Returns the biases of the columns from `col` on of an expert's rows; null if there are none, as in rows that are not
+/// `filled`. Read it before results are written: the compiler would read the expert's members again after each store.
+LYCEUM_DEVICE const std::uint16_t* biases_of(const Expert& expert, std::int32_t col, bool filled) {
+  return expert.bias && filled ? static_cast<const std::uint16_t*>(expert.bias) + col : nullptr;
+}
 
 /// Returns the activation's results for eight elements.
 template <class Act, class Machine>
@@ -253,6 +259,8 @@ LYCEUM_DEVICE void write_activated(const Machine& m, const std::uint32_t (&sums)
   const std::int32_t n = expert.n, left = part.row < expert.m ? n - part.col : 0;
   auto* const hidden = static_cast<std::uint16_t*>(expert.c) + part.row * expert.c_stride + part.col;
   auto* const y = activated_at(expert, part.row, part.col);
+  const Act act(expert.function);
+  const std::uint16_t* const biases = biases_of(expert, part.col, filled);
   LYCEUM_UNROLL
   for (int eight = 0; eight < Tile::n / 8; eight += 4) {
     Chunk x[Act::inputs];
@@ -261,7 +269,7 @@ LYCEUM_DEVICE void write_activated(const Machine& m, const std::uint32_t (&sums)
     if (8 * eight >= left) continue;
     LYCEUM_UNROLL
     for (int i = 0; i < Act::inputs; ++i) m.write(hidden + i * n + 8 * eight, x[i]);
-    const BiasedFunction<Act> function(m, expert, part.col + 8 * eight, filled);
+    const BiasedFunction<Act> function(m, act, biases ? biases + 8 * eight : nullptr, n);
     m.write(y + 8 * eight, activated(m, function, x));
   }
 }
@@ -283,6 +291,8 @@ LYCEUM_DEVICE void write_activation_gradients(const Machine& m, const std::uint3
   auto* const d_hidden = static_cast<std::uint16_t*>(expert.c) + offset;
   auto* const y = activated_at(expert, part.row, part.col);
   const float gate = expert.gate && filled ? m.read_only(expert.gate + part.row) : 1.0f;
+  const Act act(expert.function);
+  const std::uint16_t* const biases = biases_of(expert, part.col, filled);
   float d_gate = 0;
   Chunk x[batch][inputs], dx[inputs];
   LYCEUM_UNROLL
@@ -295,7 +305,7 @@ LYCEUM_DEVICE void write_activation_gradients(const Machine& m, const std::uint3
     }
     const Chunk dy = part.template ordered<Tile>(m, sums, 4 * chunk, 0, filled);
     if (chunk * 32 >= left) continue;
-    const BiasedFunction<Act> function(m, expert, part.col + chunk * 32, filled);
+    const BiasedFunction<Act> function(m, act, biases ? biases + chunk * 32 : nullptr, n);
     const Chunk again = activated_again(m, function, x[chunk % batch], dy, gate, dx, d_gate);
     LYCEUM_UNROLL
     for (int i = 0; i < inputs; ++i) m.write(d_hidden + i * n + chunk * 32, dx[i]);
@@ -336,7 +346,7 @@ struct alignas(8) FloatPair {
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void add_rows(const Machine& m, const float (&c)[Tiling::n / 8][4], const Expert& expert,
                             std::int32_t row0, std::int32_t col0) {
-  constexpr int group = 8;
+  constexpr int group = 8 / Tiling::blocks;  // as many as fit into the registers
   const int thread = thread_in_group(m);
   const bool pairs = expert.c_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(expert.c) % 8 == 0;
   LYCEUM_UNROLL
@@ -376,13 +386,16 @@ LYCEUM_DEVICE void add_rows(const Machine& m, const float (&c)[Tiling::n / 8][4]
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void prefetch_rows(const Machine& m, const Expert& expert, std::int32_t row0, std::int32_t col0) {
   const int thread = thread_in_group(m);
-  const std::int32_t row = row0 + thread / 2;
-  if (row >= expert.m) return;
-  const float* const dw = static_cast<const float*>(expert.c) + row * expert.c_stride;
   LYCEUM_UNROLL
-  for (int i = 0; i < Tiling::n; i += 64) {
-    const std::int32_t col = col0 + i + thread % 2 * 32;
-    if (col < expert.n) m.prefetch(dw + col);
+  for (int first = 0; first < 64 * Tiling::blocks; first += 64) {
+    const std::int32_t row = row0 + first + thread / 2;
+    if (row >= expert.m) return;
+    const float* const dw = static_cast<const float*>(expert.c) + row * expert.c_stride;
+    LYCEUM_UNROLL
+    for (int i = 0; i < Tiling::n; i += 64) {
+      const std::int32_t col = col0 + i + thread % 2 * 32;
+      if (col < expert.n) m.prefetch(dw + col);
+    }
   }
 }
 

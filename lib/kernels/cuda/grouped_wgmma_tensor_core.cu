@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <optional>
+#include <type_traits>
 
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/grouped_wgmma_launch.cuh"
@@ -61,6 +63,30 @@ bool wgmma_supports(Product product, const Rows<bfloat16>& rows, const Weight& w
   return false;
 }
 
+namespace {
+
+template <class Tiling>
+void run_weight_grad(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
+  using Act = NoActivation;
+  constexpr Product product = Product::weight_grad;
+  switch (picked_operand(product, rows)) {
+    case Pick::none: return run_tiles<product, Pick::none, Act, Tiling>(launch, rows, weights);
+    case Pick::a: return run_tiles<product, Pick::a, Act, Tiling>(launch, rows, weights);
+    case Pick::b:  // threads copy b, which only TMA could load for several blocks
+      using Apart = std::conditional_t<Tiling::cluster == 1, Tiling, PingPongTiling>;
+      return run_tiles<product, Pick::b, Act, Apart>(launch, rows, weights);
+  }
+}
+
+/// True if rows of operand b of some weight gradient are not whole cache lines, so that clusters of blocks, which load
+/// b once for two tiles, are cheaper; see cost().
+bool has_split_lines(std::span<const Weight> weights) {
+  constexpr std::int32_t line = 64;  // elements of a cache line
+  return std::ranges::any_of(weights, [](const Weight& weight) { return weight.cols % line != 0; });
+}
+
+}  // namespace
+
 void run_wgmma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights, Kernel kernel) {
   using Act = NoActivation;
   switch (launch.product) {
@@ -68,12 +94,13 @@ void run_wgmma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const
     case Product::dgrad: return run_rows<Product::dgrad, Act>(launch, rows, weights, kernel);
     case Product::weight_grad: break;
   }
-  using Tiling = CooperativeTiling;
-  constexpr Product product = Product::weight_grad;
-  switch (picked_operand(product, rows)) {
-    case Pick::none: return run_tiles<product, Pick::none, Act, Tiling>(launch, rows, weights);
-    case Pick::a: return run_tiles<product, Pick::a, Act, Tiling>(launch, rows, weights);
-    case Pick::b: return run_tiles<product, Pick::b, Act, Tiling>(launch, rows, weights);
+  // Ping-pong tiles: results of 4 bytes per sum are read and written while the tensor cores work. And smaller tiles use
+  // more multiprocessors if there are few, as for one expert.
+  if (kernel == Kernel::automatic) kernel = has_split_lines(weights) ? Kernel::clustered : Kernel::ping_pong;
+  switch (kernel) {
+    case Kernel::cooperative: return run_weight_grad<CooperativeTiling>(launch, rows, weights);
+    case Kernel::clustered: return run_weight_grad<ClusteredPingPongTiling>(launch, rows, weights);
+    default: return run_weight_grad<PingPongTiling>(launch, rows, weights);
   }
 }
 

@@ -18,6 +18,17 @@ __device__ double squares_of_block(const A* x, std::int64_t count) {
   constexpr int width = 4, stride = warp_size * width;
   const bool packed = is_aligned(x);
   double sum = 0;
+  if (packed && count == flat_block) {  // all loads are issued together
+    Pack<A, width> packs[flat_block / stride];
+    x += threadIdx.x % warp_size * width;
+#pragma unroll
+    for (int i = 0; i < flat_block / stride; ++i) packs[i] = load<width>(x + i * stride);
+#pragma unroll
+    for (int i = 0; i < flat_block / stride; ++i) {
+      for (int e = 0; e < width; ++e) sum += square(static_cast<double>(packs[i][e]));
+    }
+    return join_warp(sum, Sum{});
+  }
   for (std::int64_t i = threadIdx.x % warp_size * width; i < count; i += stride) {
     if (packed && i + width <= count) {
       const auto pack = load<width>(x + i);

@@ -11,6 +11,17 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* shared) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
 }
 
+/// Write 16 or 8 bytes to global memory with one access. The address must be a multiple of the size.
+__device__ __forceinline__ void store_global(uint4* to, const uint4& words) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(words.x),
+               "r"(words.y), "r"(words.z), "r"(words.w)
+               : "memory");
+}
+__device__ __forceinline__ void store_global(uint2* to, const uint2& words) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)), "r"(words.x), "r"(words.y)
+               : "memory");
+}
+
 /// Begins copying 16 bytes from global memory. Only the first `present` bytes are read; the others become zero.
 __device__ __forceinline__ void copy_async_16(std::uint32_t to, const void* from, int present) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),

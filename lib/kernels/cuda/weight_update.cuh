@@ -13,9 +13,9 @@
 
 namespace lyceum::weight_update {
 
-/// A thread block processes one block (flat_block elements) of a tensor at a time; each of its threads processes
-/// `width` consecutive elements.
-constexpr int width = 4, threads = flat_block / width;
+/// A warp processes one block (flat_block elements) of a tensor at a time, `stride` elements in each step, of which
+/// each lane has `width` consecutive ones.
+constexpr int width = 4, threads = flat_block / width, warps = threads / warp_size, stride = width * warp_size;
 
 /// One thread's sums over its elements: Σ weights², Σ updates², and the digests of the memory before (found) and after
 /// (left) the update.
@@ -77,23 +77,63 @@ struct Constants {
   std::span<const double> head_factors;
 };
 
-/// Updates `count` consecutive elements of a span, from element i on.
+/// The memory and the constants of a span. They are read once per block of elements: the compiler would read the tables
+/// again after each store.
+template <class T, class Rule, class S>
+struct OpenSpan {
+  using A = Accumulator<T>;
+
+  const A* gradient;
+  A* master;
+  std::array<S*, Rule::states> state;
+  T* weight;
+  typename Rule::template Element<A> element;
+  A scale, decay;
+  bool reads_weights;  // the digests depend on the model's weights
+  bool scales;         // UpdateSpan::heads scales some weights
+
+  template <std::size_t most_states>
+  __device__ OpenSpan(const UpdatedTensor<T, most_states, S>& tensor, const UpdateSpan& span, const Rule& rule,
+                      const Constants<A>& k)
+      : gradient(tensor.gradient),
+        master(tensor.master),
+        weight(tensor.weight),
+        element(rule.template element<A>()),
+        scale(Rule::scales_gradient ? k.gradient_scale : A{1}),
+        decay(static_cast<A>(rule.lr() * span.weight_decay)),
+        reads_weights(k.watched && weight_is_apart(tensor)),
+        scales(span.heads.period > 0) {
+    for (std::size_t s = 0; s < Rule::states; ++s) state[s] = state_of(tensor, span, s);
+  }
+};
+
+/// The values of `count` consecutive elements before their update.
+template <int count, class T, std::size_t states, class S>
+struct LoadedPack {
+  Pack<Accumulator<T>, count> gradient, master;
+  std::array<Pack<S, count>, states> state;
+  Pack<T, count> weight;  // not loaded if nothing depends on it
+};
+
+/// Loads `count` consecutive elements of a span, from element i on.
+template <int count, class T, class Rule, class S>
+__device__ LoadedPack<count, T, Rule::states, S> load_pack(const OpenSpan<T, Rule, S>& open, std::int64_t i) {
+  LoadedPack<count, T, Rule::states, S> pack;
+  pack.gradient = load<count>(open.gradient + i);
+  pack.master = load<count>(open.master + i);
+  for (std::size_t s = 0; s < Rule::states; ++s) pack.state[s] = load<count>(open.state[s] + i);
+  if (open.reads_weights) pack.weight = load<count>(open.weight + i);
+  return pack;
+}
+
+/// Updates `count` consecutive elements of a span, from element i on, which load_pack() has loaded.
 template <int count, class T, class Rule, std::size_t most_states, class S>
-__device__ void update_pack(const UpdatedTensor<T, most_states, S>& tensor, const UpdateSpan& span, const Rule& rule,
-                            const StateRounding& rounding, const Constants<Accumulator<T>>& k, std::int64_t i,
-                            ThreadSums& sums) {
+__device__ void update_pack(const OpenSpan<T, Rule, S>& open, const UpdatedTensor<T, most_states, S>& tensor,
+                            const UpdateSpan& span, const StateRounding& rounding, const Constants<Accumulator<T>>& k,
+                            std::int64_t i, LoadedPack<count, T, Rule::states, S> pack, ThreadSums& sums) {
   using A = Accumulator<T>;
   constexpr bool rounds = std::is_same_v<S, bfloat16> && Rule::changes_states;
-  const auto element = rule.template element<A>();
-  const auto decay = static_cast<A>(rule.lr() * span.weight_decay);
-  const A scale = Rule::scales_gradient ? k.gradient_scale : A{1};
-  const auto gradient = load<count>(tensor.gradient + i);
-  auto master = load<count>(tensor.master + i);
-  std::array<Pack<S, count>, Rule::states> states;
-  for (std::size_t s = 0; s < Rule::states; ++s) states[s] = load<count>(state_of(tensor, span, s) + i);
-  const bool apart = k.watched && weight_is_apart(tensor);
-  Pack<T, count> weight{};
-  if (apart) weight = load<count>(tensor.weight + i);
+  auto& [gradient, master, states, weight] = pack;
   std::array<std::uint32_t, count> numbers{};
   if constexpr (rounds) numbers = rounding_numbers<count>(rounding, tensor, i);
   for (int e = 0; e < count; ++e) {
@@ -104,10 +144,10 @@ __device__ void update_pack(const UpdatedTensor<T, most_states, S>& tensor, cons
       state[s] = static_cast<A>(widen(states[s][e]));
       sums.found += state_factor(s) * word_of(states[s][e]);
     }
-    if (apart) sums.found += weight_factor * word_of(weight[e]);
-    const A update = element(gradient[e] * scale, state) + decay * before;
+    if (open.reads_weights) sums.found += weight_factor * word_of(weight[e]);
+    const A update = open.element(gradient[e] * open.scale, state) + open.decay * before;
     master[e] = before - update;
-    if (span.heads.period > 0) {
+    if (open.scales) {
       master[e] *= static_cast<A>(scaled_part(span.heads, k.head_factors, i + e, i + e + 1).factor);
     }
     sums.left += word_of(master[e]);
@@ -118,13 +158,13 @@ __device__ void update_pack(const UpdatedTensor<T, most_states, S>& tensor, cons
       sums.left += state_factor(s) * word_of(states[s][e]);
     }
     weight[e] = narrow<T>(master[e]);
-    if (apart) sums.left += weight_factor * word_of(weight[e]);
+    if (open.reads_weights) sums.left += weight_factor * word_of(weight[e]);
     sums.weights += static_cast<double>(master[e]) * static_cast<double>(master[e]);
     sums.updates += static_cast<double>(update) * static_cast<double>(update);
   }
-  for (std::size_t s = 0; s < Rule::states; ++s) store(state_of(tensor, span, s) + i, states[s]);
-  store(tensor.master + i, master);
-  store(tensor.weight + i, weight);
+  for (std::size_t s = 0; s < Rule::states; ++s) store(open.state[s] + i, states[s]);
+  store(open.master + i, master);
+  store(open.weight + i, weight);
 }
 
 /// True if all memory of the tensor that the span's elements need is aligned for packs of `width` elements.
@@ -136,76 +176,79 @@ __device__ bool is_packed(const UpdatedTensor<T, most_states, S>& tensor, const 
   return aligned;
 }
 
-/// Updates one thread's elements, from element i to at most the end of the tensor. Which thread has which elements does
-/// not depend on alignment.
+/// Updates a whole block of a span, from element i of this lane on, in packs. The next pack is loaded before the one
+/// before it is updated, so that loads of a warp never pause.
+template <class T, class Rule, std::size_t most_states, class S>
+__device__ void update_whole_block(const UpdatedTensor<T, most_states, S>& tensor, const UpdateSpan& span,
+                                   const Rule& rule, const StateRounding& rounding, const Constants<Accumulator<T>>& k,
+                                   std::int64_t i, ThreadSums& sums) {
+  const OpenSpan<T, Rule, S> open(tensor, span, rule, k);
+  auto next = load_pack<width>(open, i);
+#pragma unroll 1
+  for (int step = 0; step < flat_block / stride; ++step, i += stride) {
+    const auto pack = next;
+    if (step + 1 < flat_block / stride) next = load_pack<width>(open, i + stride);
+    update_pack<width>(open, tensor, span, rounding, k, i, pack, sums);
+  }
+}
+
+/// Updates one lane's elements of a block that is not whole, or has several spans or memory that is not aligned.
 template <class T, class Rule, class S>
-__device__ ThreadSums update_elements(const UpdateWeights<T, Rule, S>& update,
-                                      const UpdatedTensor<T, Rule::states, S>& tensor,
-                                      const Constants<Accumulator<T>>& k, std::int64_t i) {
-  ThreadSums sums{};
-  if (i >= tensor.count) return sums;
-  const UpdateSpan* span = update.spans.data() + tensor.first_span;
-  while (span->end <= i) ++span;
-  bool together = i + width <= tensor.count && i + width <= span->end;
-  with_rule_of(*span, update.rule, [&]<class Own>(const Own& rule) {
-    together = together && is_packed(tensor, *span, Own::states);
-    if (together) update_pack<width>(tensor, *span, rule, update.rounding, k, i, sums);
-  });
-  for (int e = 0; !together && e < width && i + e < tensor.count; ++e) {
-    while (span->end <= i + e) ++span;
-    with_rule_of(*span, update.rule, [&]<class Own>(const Own& rule) {
-      update_pack<1>(tensor, *span, rule, update.rounding, k, i + e, sums);
-    });
-  }
-  return sums;
-}
-
-/// Returns the sums of a skipped step: only Σ master².
-template <class T, std::size_t states, class S>
-__device__ ThreadSums skip_elements(const UpdatedTensor<T, states, S>& tensor, std::int64_t i) {
-  ThreadSums sums{};
-  for (int e = 0; e < width && i + e < tensor.count; ++e) {
-    sums.weights += static_cast<double>(tensor.master[i + e]) * static_cast<double>(tensor.master[i + e]);
-  }
-  return sums;
-}
-
-/// Adds the sums of all threads of a thread block, in the order of join_block(), with one barrier for all four. Only
-/// thread 0 gets the sums of the block. Calls alternate between two buffers: when a call overwrites the buffer of the
-/// call before the last, all threads have passed the barrier of the last call, which thread 0 reached after reading.
-class BlockSums {
- public:
-  __device__ ThreadSums join(const ThreadSums& own) {
-    constexpr int warps = threads / warp_size;
-    __shared__ ThreadSums buffers[2][warps];
-    ThreadSums* const partial = buffers[turn_];
-    turn_ ^= 1;
-    ThreadSums sums{.weights = join_warp(own.weights, Sum{}),
-                    .updates = join_warp(own.updates, Sum{}),
-                    .found = join_warp(own.found, Sum{}),
-                    .left = join_warp(own.left, Sum{})};
-    if (threadIdx.x % warp_size == 0) partial[threadIdx.x / warp_size] = sums;
-    __syncthreads();
-    for (int w = 1; threadIdx.x == 0 && w < warps; ++w) {
-      sums.weights += partial[w].weights, sums.updates += partial[w].updates;
-      sums.found += partial[w].found, sums.left += partial[w].left;
+__device__ void update_elements(const UpdateWeights<T, Rule, S>& update,
+                                const UpdatedTensor<T, Rule::states, S>& tensor, const Constants<Accumulator<T>>& k,
+                                const UpdateSpan* span, std::int64_t first, std::int64_t last, ThreadSums& sums) {
+  for (std::int64_t begin = first; begin < last; begin += stride) {
+    for (std::int64_t i = begin; i < begin + width && i < last; ++i) {
+      while (span->end <= i) ++span;
+      with_rule_of(*span, update.rule, [&]<class Own>(const Own& rule) {
+        const OpenSpan<T, Own, S> open(tensor, *span, rule, k);
+        update_pack<1>(open, tensor, *span, update.rounding, k, i, load_pack<1>(open, i), sums);
+      });
     }
-    return sums;
   }
+}
 
- private:
-  int turn_ = 0;
-};
+/// Updates one lane's elements of a block, which begins at element `begin` of its tensor. Which lane has which
+/// elements, and the order of its sums, do not depend on spans or alignment.
+template <class T, class Rule, class S>
+__device__ ThreadSums update_block(const UpdateWeights<T, Rule, S>& update,
+                                   const UpdatedTensor<T, Rule::states, S>& tensor, const Constants<Accumulator<T>>& k,
+                                   std::int64_t begin) {
+  ThreadSums sums{};
+  const std::int64_t end = begin + flat_block, first = begin + threadIdx.x % warp_size * width;
+  const UpdateSpan* span = update.spans.data() + tensor.first_span;
+  while (span->end <= begin) ++span;
+  bool whole = end <= tensor.count && end <= span->end;
+  with_rule_of(*span, update.rule, [&]<class Own>(const Own& rule) {
+    whole = whole && is_packed(tensor, *span, Own::states);
+    if (whole) update_whole_block(tensor, *span, rule, update.rounding, k, first, sums);
+  });
+  if (!whole) update_elements(update, tensor, k, span, first, end < tensor.count ? end : tensor.count, sums);
+  return sums;
+}
 
-/// Records the block as damaged if `found` differs from its kept digest. One thread of a thread block calls it.
+/// Returns a lane's sums of a block in a skipped step: only Σ master².
+template <class T, std::size_t states, class S>
+__device__ ThreadSums skip_block(const UpdatedTensor<T, states, S>& tensor, std::int64_t begin) {
+  ThreadSums sums{};
+  const std::int64_t end = begin + flat_block < tensor.count ? begin + flat_block : tensor.count;
+  for (std::int64_t first = begin + threadIdx.x % warp_size * width; first < end; first += stride) {
+    for (std::int64_t i = first; i < first + width && i < end; ++i) {
+      sums.weights += static_cast<double>(tensor.master[i]) * static_cast<double>(tensor.master[i]);
+    }
+  }
+  return sums;
+}
+
+/// Records the block as damaged if `found` differs from its kept digest. One thread calls it.
 __device__ inline void compare(const UpdateDigests& digests, std::int64_t block, std::uint32_t found) {
   if (digests.kept[block] == found) return;
   atomicMax(digests.damaged.data(),
             static_cast<std::uint32_t>(digests.kept.size()) - static_cast<std::uint32_t>(block));
 }
 
-/// Updates all tensors, or only sums Σ master² if the verdict is to skip the step. One thread block per contiguous
-/// range of blocks of the tensors.
+/// Updates all tensors, or only sums Σ master² if the verdict is to skip the step. Each thread block has a contiguous
+/// range of blocks of the tensors, which its warps take in turns. Warps never wait for each other.
 template <class T, class Rule, class S>
 __global__ void __launch_bounds__(threads) update_tensors(UpdateWeights<T, Rule, S> update) {
   using A = Accumulator<T>;
@@ -214,15 +257,18 @@ __global__ void __launch_bounds__(threads) update_tensors(UpdateWeights<T, Rule,
   const Constants<A> k{.gradient_scale = static_cast<A>(verdict.gradient_scale),
                        .watched = !skip && !update.digests.kept.empty(),
                        .head_factors = update.head_factors};
-  const std::int64_t first = update.blocks * blockIdx.x / gridDim.x,
+  const std::int64_t first = update.blocks * blockIdx.x / gridDim.x + threadIdx.x / warp_size,
                      last = update.blocks * (blockIdx.x + 1) / gridDim.x;
+  if (first >= last) return;
   BlockWalk<UpdatedTensor<T, Rule::states, S>> walk(update.tensors, first);
-  BlockSums block_sums;
-  for (std::int64_t at = first; at < last; ++at, walk.next()) {
-    const std::int64_t i = walk.block() * flat_block + threadIdx.x * width;
-    const ThreadSums sums = block_sums.join(skip ? skip_elements(walk.tensor(), i)
-                                                 : update_elements<T, Rule, S>(update, walk.tensor(), k, i));
-    if (threadIdx.x != 0) continue;
+  for (std::int64_t at = first; at < last; at += warps, walk.next(warps)) {
+    const std::int64_t begin = walk.block() * flat_block;
+    const ThreadSums own = skip ? skip_block(walk.tensor(), begin) : update_block(update, walk.tensor(), k, begin);
+    const ThreadSums sums{.weights = join_warp(own.weights, Sum{}),
+                          .updates = join_warp(own.updates, Sum{}),
+                          .found = join_warp(own.found, Sum{}),
+                          .left = join_warp(own.left, Sum{})};
+    if (threadIdx.x % warp_size != 0) continue;
     const std::int64_t weights = update.weight_offsets[walk.row()], updates = update.update_offsets[walk.row()];
     if (weights >= 0) update.sums[weights + walk.block()] = sums.weights;
     if (updates >= 0) update.sums[updates + walk.block()] = sums.updates;

@@ -33,10 +33,8 @@ TEST_P(CudaWgmmaBlocks, CooperativeGroupsAgreeWithTheReference) {
 TEST_P(CudaWgmmaBlocks, PingPongGroupsAgreeWithTheReference) {
   using Tiling = grouped::PingPongTiling;
   const WgmmaBlocks<Tiling> blocks{GetParam()};
-  expect_right_rows<Tiling, Product::forward>(several, blocks);
-  expect_right_rows<Tiling, Product::dgrad>(several, blocks);
-  expect_right_picked<Tiling, Picking::forward>(several_copies, blocks);
-  expect_right_picked<Tiling, Picking::dgrad>(several_copies, blocks);
+  expect_right_tiles<Tiling>(several, blocks);
+  expect_right_picked_tiles<Tiling>(several_copies, blocks);
 }
 
 TEST_P(CudaWgmmaBlocks, ClustersAgreeWithTheReference) {
@@ -50,6 +48,14 @@ TEST_P(CudaWgmmaBlocks, ClustersAgreeWithTheReference) {
   expect_right_picked<Tile, Picking::dgrad>(several_copies, blocks);
 }
 
+TEST_P(CudaWgmmaBlocks, PingPongGroupsInClustersAddWeightGradients) {
+  using Tiling = grouped::ClusteredPingPongTiling;
+  using Tile = grouped::TileOf<Product::weight_grad, grouped::NoActivation, Tiling>;
+  const WgmmaBlocks<Tiling> blocks{GetParam()};
+  expect_right_gradients<Tile>(several, blocks);
+  expect_right_picked<Tile, Picking::weight_grad_dy>(several_copies, blocks);
+}
+
 template <class Tiling, Product... products>
 void check_numbers_of_blocks() {
   using Tile = grouped::TileOf<Product::forward, grouped::NoActivation, Tiling>;
@@ -57,8 +63,8 @@ void check_numbers_of_blocks() {
   (expect_same_bits<Tile, products>(several, WgmmaBlocks<Tiling>{order}, WgmmaBlocks<Tiling>{order, 5}), ...);
 }
 TEST(CudaWgmmaGrid, ResultsDoNotDependOnTheNumberOfBlocks) {
-  check_numbers_of_blocks<grouped::CooperativeTiling, Product::forward, Product::weight_grad>();
-  check_numbers_of_blocks<grouped::PingPongTiling, Product::forward>();
+  check_numbers_of_blocks<grouped::CooperativeTiling, Product::forward>();
+  check_numbers_of_blocks<grouped::PingPongTiling, Product::forward, Product::weight_grad>();
   check_numbers_of_blocks<grouped::ClusteredTiling, Product::dgrad>();
 }
 

@@ -139,6 +139,7 @@ TEST(CudaWgmmaLayout, StagesFitAndBeginAtTheSwizzle) {
   EXPECT_EQ(ClusteredTiling::stages, CooperativeTiling::stages);
   EXPECT_LE(ClusteredTiling::shared_bytes, 227 * 1024);
   EXPECT_EQ(ClusteredTiling::result_box % 1024, 0);
+  EXPECT_EQ(ClusteredPingPongTiling::shared_bytes, PingPongTiling::shared_bytes);
 }
 
 TEST(CudaWgmmaLayout, AccumulatorsCoverTheTile) {

@@ -230,10 +230,10 @@ void check_nan(Activation kind, EmulatedBlock::Order order) {
 
 class CudaWgmmaActivation : public testing::TestWithParam<EmulatedBlock::Order> {};
 
-TEST_P(CudaWgmmaActivation, CooperativeGroupsAgreeWithTheFormulas) {
-  check<grouped::CooperativeTiling, Swiglu>(Activation::swiglu, GetParam());
-  check<grouped::CooperativeTiling, Gelu>(Activation::gelu, GetParam());
-  check<grouped::CooperativeTiling, ClampedSwiglu>(Activation::clamped_swiglu, GetParam());
+TEST_P(CudaWgmmaActivation, ClustersAgreeWithTheFormulas) {
+  check<grouped::ClusteredPingPongTiling, Swiglu>(Activation::swiglu, GetParam());
+  const Case fewer{{200, 0, 7}, {72, 64, 16}, {136, 64, 24}, 8};
+  check_forward<grouped::ClusteredPingPongTiling, Gelu, Pick::none>(Activation::gelu, fewer, GetParam(), false);
 }
 
 TEST_P(CudaWgmmaActivation, PingPongGroupsAgreeWithTheFormulas) {
@@ -243,10 +243,10 @@ TEST_P(CudaWgmmaActivation, PingPongGroupsAgreeWithTheFormulas) {
 }
 
 TEST_P(CudaWgmmaActivation, NanStaysInItsRow) {
-  check_nan<grouped::CooperativeTiling, Swiglu>(Activation::swiglu, GetParam());
+  check_nan<grouped::ClusteredPingPongTiling, Swiglu>(Activation::swiglu, GetParam());
   check_nan<grouped::PingPongTiling, Gelu>(Activation::gelu, GetParam());
   check_nan<grouped::PingPongTiling, ClampedSwiglu>(Activation::clamped_swiglu, GetParam());
-  check_nan_of_copies<grouped::CooperativeTiling, Swiglu>(Activation::swiglu, GetParam());
+  check_nan_of_copies<grouped::ClusteredPingPongTiling, Swiglu>(Activation::swiglu, GetParam());
   check_nan_of_copies<grouped::PingPongTiling, Gelu>(Activation::gelu, GetParam());
 }
 
