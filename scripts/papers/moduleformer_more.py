@@ -24,9 +24,9 @@ def adapted(name: str, data: dict, source: Model, rank: int, weight_decay: float
 
 def lora_parameters(model: Model, layers: int, hidden: int) -> int:
     """Returns the number of parameters of the adapters of all matrices of attention and FFN: r · (rows + columns) of each."""
-    attention = int(model.keys["optim.lora_rank"]) * 4 * 2 * hidden
-    ffn = int(model.keys["optim.lora_rank"]) * 2 * (hidden + int(model.source.keys["model.ffn_hidden"]))
-    return layers * (attention + ffn)
+    keys = model.source.keys
+    attention, ffn = 4 * (hidden + keys["model.heads"] * keys["model.head_dim"]), 2 * (hidden + keys["model.ffn_hidden"])
+    return layers * model.keys["optim.lora_rank"] * (attention + ffn)
 
 
 def trained_parameters(lab: Lab, model: Model, base: Model) -> int:
