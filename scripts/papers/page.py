@@ -149,7 +149,7 @@ def _seeds_needed(pages: dict[str, dict]) -> str:
 
 
 def _one_digit(number: float) -> str:
-    return f"{number:.15g}" if not number else f"{round(number, -math.floor(math.log10(number))):g}"
+    return "0" if not number else f"{round(number, -math.floor(math.log10(number))):g}"
 
 
 def _to_run(pages: dict[str, dict], experiments: dict, full_steps: int) -> str:

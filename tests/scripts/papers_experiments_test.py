@@ -23,7 +23,6 @@ import moduleformer_more  # noqa: E402
 import mohd_more  # noqa: E402
 import numpy as np  # noqa: E402
 import page  # noqa: E402
-import smoe_dropout  # noqa: E402
 from matplotlib import pyplot as plt  # noqa: E402
 
 
