@@ -67,10 +67,11 @@ def prepare(lab: Lab, most: int = 4000, most_held_out: int = 400) -> Chats:
                 parts[held_out].setdefault(*found)
             if len(parts[False]) == most and len(parts[True]) == most_held_out:
                 break
-        if len(parts[True]) < 20:
-            raise Failed(f"the manual pages of this machine have {len(parts[True])} names with a description that are held out: at least 20 are needed", 3)
         trained = sorted(parts[False].items())
         held_out = sorted((name, described) for name, described in parts[True].items() if name not in parts[False])
+        if len({described for _, described in held_out}) < 20:
+            raise Failed(f"the manual pages of this machine have {len(held_out)} names with a description that are held out and not in training: at least 20 "
+                         "with different descriptions are needed", 3)
         for part, pairs in (("train", trained), ("valid", held_out)):
             source = folder / f"chats-{part}.jsonl"
             write_whole(source, "".join(json.dumps({"messages": [{"role": "user", "content": f"What is {name}?"},

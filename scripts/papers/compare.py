@@ -87,6 +87,10 @@ class Claim:
         without_figures = lambda text: re.sub(r"[\d.]+", "", text)
         return without_figures(self.text) == without_figures(other.text)
 
+    def repetitions(self, claims: list["Claim"]) -> list["Claim"]:
+        """Returns those of the claims with the same text, or, if there are none, with a text that differs in figures only."""
+        return [claim for claim in claims if claim.text == self.text] or [claim for claim in claims if self.same_as(claim)]
+
     def effect_of_paper(self) -> float | None:
         """Returns the paper's difference in nats, where it prints one or two perplexities."""
         if found := re.match(r"([+−-]\d+\.\d+)(?: \(perplexity|$)", self.paper):

@@ -1,6 +1,5 @@
 """All experiments, and the small model that each of them varies."""
 import heapq
-import math
 from dataclasses import dataclass
 from typing import Callable
 
@@ -26,39 +25,48 @@ class Experiment:
     title: str
     run: Callable[[Lab], Page]
     models: list[Model]  # trained from scratch
-    evaluations: int  # per seed
-    fine_tuning: float = 0  # all steps after pre-training, as a multiple of the pre-training of one model
-    core_hours: float = 0  # per seed with full_steps, estimated; for experiments without a page
+    evaluations: int  # per seed, of all held-out text
+    more: tuple[float, ...] = ()  # steps of each other run, above all of fine-tuning, as multiples of the pre-training of one model
+    core_hours: float = 0  # of training per seed with full_steps, estimated; for experiments whose page is missing or has fewer models
+
+    def evaluating(self) -> float:
+        """Returns the estimated time of evaluations as a multiple of that of training."""
+        return evaluation_steps / full_steps * self.evaluations / (len(self.models) + sum(self.more))
+
+
+third = 1 / 3
+full_steps = 2400
+evaluation_steps = 120  # that take as long as an evaluation, which reads as many tokens as 360 steps, but without a backward pass
 
 
 all_of_them = {
-    "deepseekmoe-baselines": Experiment("DeepSeekMoE against its baselines", deepseekmoe.baselines, deepseekmoe.baseline_models, 6),
-    "deepseekmoe-ablation": Experiment("A shared expert, finer experts", deepseekmoe.ablation, deepseekmoe.ablation_models, 5),
+    "deepseekmoe-baselines": Experiment("DeepSeekMoE against its baselines", deepseekmoe.baselines, deepseekmoe.baseline_models, 12, core_hours=1.7),
+    "deepseekmoe-ablation": Experiment("A shared expert, finer experts", deepseekmoe.ablation, deepseekmoe.ablation_models, 10, core_hours=1.1),
     "deepseekmoe-redundancy": Experiment("How redundant routed experts are", deepseekmoe.redundancy, deepseekmoe.redundancy_models,
-                                         26),
+                                         30, core_hours=1.1),
     "deepseekmoe-larger": Experiment("DeepSeekMoE against larger models", deepseekmoe.larger, deepseekmoe.larger_models, 12, core_hours=2.8),
     "deepseekmoe-ratio": Experiment("How many experts are shared", deepseekmoe.ratio, deepseekmoe.ratio_models, 6, core_hours=1.0),
     "balance": Experiment("Ways to balance experts", balance.run, balance.models, 3),
     "device-balance": Experiment("Balance of devices", device_balance.run, device_balance.models, 8, core_hours=1.0),
-    "alignment": Experiment("Fine-tuning on chats", alignment.run, alignment.models, 16, 2 / 3, core_hours=0.8),
-    "modse": Experiment("Experts of diverse sizes", modse.run, modse.models, 6),
-    "mohd": Experiment("Mixture of hidden dimensions", mohd.run, mohd.models, 9),
+    "alignment": Experiment("Fine-tuning on chats", alignment.run, alignment.models, 18, 2 * (third,), core_hours=0.8),
+    "modse": Experiment("Experts of diverse sizes", modse.run, modse.models, 8),
+    "mohd": Experiment("Mixture of hidden dimensions", mohd.run, mohd.models, 18),
     "mohd-sizes": Experiment("MoHD of five sizes", mohd_more.sizes, mohd_more.size_models, 12, core_hours=1.1),
-    "mohd-scaling": Experiment("Scaling and gates of sub-dimensions", mohd_more.scaling, mohd_more.scaling_models, 14, 2 * mohd_more.longer, core_hours=2.5),
+    "mohd-scaling": Experiment("Scaling and gates of sub-dimensions", mohd_more.scaling, mohd_more.scaling_models, 19, 2 * (mohd_more.longer,), core_hours=2.5),
     "mohd-decoupled": Experiment("Sub-dimensions of attention and of FFNs", mohd_more.decoupled, mohd_more.decoupled_models, 16, core_hours=1.1),
     "mohd-allocation": Experiment("How many sub-dimensions", mohd_more.allocation, mohd_more.allocation_models, 11, core_hours=8.0),
-    "mohd-flow": Experiment("Activation flow", flow.run, flow.models, 3, core_hours=0.2),
-    "moduleformer": Experiment("ModuleFormer: modules that specialise", moduleformer.run, moduleformer.models, 36, 7 / 3),
+    "mohd-flow": Experiment("Activation flow", flow.run, flow.models, 2, core_hours=0.2),
+    "moduleformer": Experiment("ModuleFormer: modules that specialise", moduleformer.run, moduleformer.models, 46, 7 * (third,)),
     "moduleformer-continual": Experiment("ModuleFormer and dense models learn a new domain", moduleformer_more.continual, moduleformer_more.models, 66,
-                                         14 / 3, core_hours=1.9),
+                                         14 * (third,), core_hours=1.9),
     "moduleformer-speed": Experiment("ModuleFormer against dense models of equal loss", moduleformer_more.speed, moduleformer_more.speed_models, 10,
                                      core_hours=1.2),
     "muon": Experiment("AdamW and Muon", muon.run, muon.models, len(muon.models)),
-    "smoe-dropout": Experiment("SMoE-Dropout: one model, any number of experts", smoe_dropout.run, smoe_dropout.models, smoe_dropout.evaluations),
-    "smoe-dropout-modulize": Experiment("SMoE-Dropout from a dense model", smoe_modulize.run, smoe_modulize.models, 27, 1, core_hours=0.4),
+    "smoe-dropout": Experiment("SMoE-Dropout: one model, any number of experts", smoe_dropout.run, smoe_dropout.models, smoe_dropout.evaluations,
+                               core_hours=0.8),
+    "smoe-dropout-modulize": Experiment("SMoE-Dropout from a dense model", smoe_modulize.run, smoe_modulize.models, 27,
+                                        (1 + third, *3 * (third,)), core_hours=0.4),
 }
-
-full_steps = 2400
 
 
 def base(quick: bool) -> Keys:
@@ -94,8 +102,7 @@ def steps(lab: Lab, experiment: Experiment, quick: bool, minutes: float | None) 
     seconds = [lab.seconds_a_step(model) for model in experiment.models]
     mean = sum(seconds) / len(seconds)
     each_seed = lambda jobs: makespan([job for job in jobs for _ in lab.seeds], lab.cores)
-    # An evaluation reads as many tokens as 360 steps, but without a backward pass, so it takes a third of their time.
-    evaluating = each_seed([120 * mean] * experiment.evaluations)
-    training = each_seed(seconds) + each_seed([mean] * math.floor(experiment.fine_tuning)) + each_seed([mean * (experiment.fine_tuning % 1)])
+    evaluating = each_seed([evaluation_steps * mean] * experiment.evaluations)
+    training = each_seed(seconds) + each_seed([mean * share for share in experiment.more])
     fitting = int((0.95 * 60 * minutes - evaluating) / training)
     return max(20, fitting // 10 * 10)

@@ -36,14 +36,22 @@ def of_outputs(lab: Lab, model: Model, seed: int) -> dict[str, float]:
     return {site: statistics.fmean(float(layer["magnitude"].mean()) for layer in known[site, "output"]) for site in sites}
 
 
-def share_of_normal(part: float) -> float:
-    """Returns the share of the sum of squares that the largest `part` of independent standard normal numbers hold."""
-    low, up = 0.0, 40.0  # the part of numbers with |x| > t is erfc(t / √2)
-    for _ in range(200):
-        middle = (low + up) / 2
-        low, up = (middle, up) if math.erfc(middle / math.sqrt(2)) > part else (low, middle)
-    density = math.exp(-low * low / 2) / math.sqrt(2 * math.pi)
-    return part + 2 * low * density
+def share_of_normal(part: float, width: int) -> float:
+    """Returns the expected share of the sum of squares of `width` independent standard normal numbers that the largest `part` of
+    them hold, interpolated as top_share() does. A number x is among the largest k if less than k of the others are larger, so the
+    share of k is ∫ x² φ(x) P(B < k) dx, with B ~ Binomial(width − 1, P(|y| > |x|))."""
+    def of_largest(k: int) -> float:
+        if k in (0, width):
+            return float(k > 0)
+        x = np.linspace(0, 12, 4001)
+        larger = np.clip([math.erfc(at / math.sqrt(2)) for at in x], 1e-300, 1 - 1e-16)
+        chosen = np.arange(k)
+        ways = np.array([math.lgamma(width) - math.lgamma(j + 1) - math.lgamma(width - j) for j in chosen])
+        fewer = np.exp(ways + np.log(larger)[:, None] * chosen + np.log1p(-larger)[:, None] * (width - 1 - chosen)).sum(axis=1)
+        return float(np.sum(2 * x**2 * np.exp(-x**2 / 2) / math.sqrt(2 * math.pi) * fewer) * x[1])
+    below = math.floor(part * width)
+    share = of_largest(below)
+    return share if below == width else share + (part * width - below) * (of_largest(below + 1) - share)
 
 
 def top_share(layer: dict, part: float) -> float:
@@ -72,9 +80,10 @@ def run(lab: Lab) -> Page:
                 "The paper's observations on LLaMA2-7B, from which it derives sub-dimensions, on the miniature of LLaMA. The magnitude of a dimension is "
                 "x². A quarter of the dimensions hold most of it; attention and FFN reduce it; neighbouring tokens have the same dimensions high, "
                 "some in all of them and others in one. The table has what independent normal numbers would give, which the paper does not: their largest "
-                f"1,000 of 4,096 hold {100 * share_of_normal(part_of_1000):.2f} %, and half of them {100 * share_of_normal(0.5):.2f} %. "
+                f"1,000 of 4,096 hold {100 * share_of_normal(part_of_1000, 4096):.2f} %, and half of them {100 * share_of_normal(0.5, 4096):.2f} %; the table is for "
+                f"{hidden} numbers. "
                 "Definitions: [routing.md](../routing.md#activation-flow).")
-    normal = share_of_normal(part_of_1000)
+    normal = share_of_normal(part_of_1000, hidden)
     page.claims += [
         Claim.above("the top 24 % of dimensions hold more of the inputs of attention than those of normal numbers", "71.96 %",
                     over_seeds(("attention", "input"), held(part_of_1000)), [normal] * each, unit="of the magnitude"),
@@ -92,7 +101,7 @@ def run(lab: Lab) -> Page:
     rows = [[f"{site}, {of}", *[Spread.of(over_seeds((site, of), figure)) for figure in
              (magnitude, lambda layer: layer["median"], held(part_of_1000), held(0.5), in_row(2), in_row(9), of_five(1))]]
             for site in sites for of in ("input", "output")]
-    rows.append(["independent normal numbers", "1", "0.4549", f"{normal:.4f}", f"{share_of_normal(0.5):.4f}", f"{chance**2:.4f}", f"{chance**9:.1e}",
+    rows.append(["independent normal numbers", "1", "0.4549", f"{normal:.4f}", f"{share_of_normal(0.5, hidden):.4f}", f"{chance**2:.4f}", f"{chance**9:.1e}",
                  f"{5 * chance * (1 - chance) ** 4:.4f}"])
     figure, (left, right) = subplots(2)
     for site in sites:

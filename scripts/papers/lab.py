@@ -9,7 +9,9 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
+import statistics
 import threading
 import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -168,6 +170,26 @@ class Lab:
             self.program.run(*arguments, str(partial))
             partial.replace(file)
         return file
+
+    def times(self, models: list[Model], seed: int, rounds: int, prompt: str, tokens: int) -> dict[str, dict[str, float]]:
+        """Returns the milliseconds of the prompt and of a decoded token, "prompt" and "token", by model: the medians of `rounds`
+        measurements in turn, with nothing else trained or evaluated. They are measured once for each seed."""
+        file = self.directory(models[0], seed) / "times.json"
+        known = json.loads(file.read_text()) if file.exists() else {}
+        if set(known) != {model.name for model in models}:
+            measured = {model.name: {"prompt": [], "token": []} for model in models}
+            for _ in range(rounds):
+                for model in models:
+                    text = self.program.messages("generate", "--checkpoint", str(self.directory(model, seed)), "--prompt", prompt,
+                                                 "--tokens", str(tokens), "--temperature", "0", "--timing")
+                    of_prompt, of_token = re.search(r"prompt +(\d+) tokens in [0-9.]+ s, ([0-9.]+) tokens/s", text), re.search(r"([0-9.]+) ms per token", text)
+                    if not (of_prompt and of_token):
+                        raise Failed(f"{self.directory(model, seed)} has no time per token: its first token after {prompt[:40]!r} ends the text")
+                    measured[model.name]["prompt"].append(1000 * int(of_prompt[1]) / float(of_prompt[2]))
+                    measured[model.name]["token"].append(float(of_token[1]))
+            known = {name: {what: statistics.median(values) for what, values in of.items()} for name, of in measured.items()}
+            write_whole(file, json.dumps(known, indent=1) + "\n")
+        return known
 
     def seconds_a_step(self, model: Model) -> float:
         """Returns the seconds per step, measured once per program with a few steps, while `cores` such runs are trained at the

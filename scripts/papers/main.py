@@ -65,8 +65,7 @@ def main() -> int:
     work = (given.work or project / ("runs/papers-quick" if given.quick else "runs/papers")).resolve()
     out = given.out or (work / "pages" if given.quick else project / "docs/papers")
 
-    summarise = lambda: pages.write_summary(out, {name: each.title for name, each in experiments.all_of_them.items()}, experiments.base(given.quick),
-                                            {name: each.core_hours for name, each in experiments.all_of_them.items()}, experiments.full_steps)
+    summarise = lambda: pages.write_summary(out, experiments.all_of_them, experiments.base(given.quick), experiments.full_steps)
     if given.name == "summary":
         if not out.is_dir():
             raise Failed(f"the folder {out} has no pages: check --out", 2)

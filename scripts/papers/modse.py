@@ -1,6 +1,4 @@
 """MoDSE (Sun et al. 2024): experts of diverse sizes, in pairs whose mean is the size of the experts of the baseline."""
-import json
-import re
 import statistics
 
 import h5py
@@ -8,7 +6,6 @@ import numpy as np
 
 from compare import Claim, Difference, Spread, minus
 from losses import about_items, curves, loss_table
-from files import write_whole
 from lab import Lab, Model
 from page import Page, table
 
@@ -50,21 +47,6 @@ def share_of_narrow(lab: Lab, seed: int, late: bool) -> float:
     total = sum(load for layer in loads(lab, diverse, seed, late) for load in layer)
     narrow, wide = (sum(int(total[i]) for i, size in enumerate(sizes) if condition(size)) for condition in (lambda s: s < width, lambda s: s > width))
     return narrow / (narrow + wide)
-
-
-def decoding(lab: Lab, seed: int, rounds: int) -> dict[str, float]:
-    """Returns the time of a decoded token in milliseconds by model: the median of `rounds` medians, measured in turn, with nothing
-    else trained or evaluated. It is measured once for each seed."""
-    file = lab.directory(diverse, seed) / "decoding.json"
-    if not file.exists():
-        measured = {model.name: [] for model in (uniform, diverse)}
-        for _ in range(rounds):
-            for model in (uniform, diverse):
-                text = lab.program.messages("generate", "--checkpoint", str(lab.directory(model, seed)), "--prompt", "The file is", "--tokens", "48",
-                                            "--temperature", "0", "--timing")
-                measured[model.name].append(float(re.search(r"([0-9.]+) ms per token", text)[1]))
-        write_whole(file, json.dumps({name: statistics.median(times) for name, times in measured.items()}) + "\n")
-    return json.loads(file.read_text())
 
 
 def ratio(load: np.ndarray) -> str:
@@ -125,7 +107,7 @@ def run(lab: Lab) -> Page:
                                    [abs(difference) for difference in minus(losses[uniform.name], losses[wider.name])]))
     uneven = {(model.name, late): [unevenness(lab, model, seed, late) for seed in lab.seeds] for model in (uniform, diverse) for late in (False, True)}
     narrow = {late: [share_of_narrow(lab, seed, late) for seed in lab.seeds] for late in (False, True)}
-    times = [decoding(lab, seed, 7) for seed in lab.seeds]
+    times = [{name: each["token"] for name, each in lab.times([uniform, diverse], seed, 7, "The file is", 48).items()} for seed in lab.seeds]
     slower = [each[diverse.name] / each[uniform.name] - 1 for each in times]
     page.claims += [
         Claim.above("MoDSE's loads are less even in the first tenth of training than in the last", "appendix A", uneven[diverse.name, False],

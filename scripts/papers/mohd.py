@@ -35,6 +35,21 @@ def gap(worse: Model, better: Model) -> str:
     return f"{math.log(perplexity[worse.name] / perplexity[better.name]):+.3f} (perplexity {perplexity[worse.name]} against {perplexity[better.name]})"
 
 
+def activated_in_blocks(lab: Lab, model: Model) -> int:
+    """Returns the number of activated parameters without embedding and output head."""
+    return lab.parameters(model)["activated"] - 2 * int(lab.base["model.vocab"]) * int(model.keys["model.hidden"])
+
+
+def table_of_losses(lab: Lab, models: list[Model], losses: dict, scores: dict, perplexity: dict[str, float]) -> str:
+    """Returns the table of parameters, losses and scores. perplexity: that of the paper by model."""
+    rows = []
+    for model in models:
+        counts, of = lab.parameters(model), losses[model.name]
+        rows.append([model.name, *map(millions, (counts["total"], counts["activated"], activated_in_blocks(lab, model))), perplexity.get(model.name, ""),
+                     Spread.of(of), f"{math.exp(statistics.fmean(of)):.2f}", percent(scores[model.name])])
+    return table(["model", "parameters", "activated", "of blocks", "paper: perplexity", "here: loss, mean ± sd", "here: perplexity", "here: cloze items"], rows)
+
+
 halves = {"attention": "layers/001/attention", "FFN": "layers/001"}  # routers of layer 1 in the files of `routing domains`
 
 
@@ -70,15 +85,8 @@ def run(lab: Lab) -> Page:
         Claim.above("MoHD with half of the dimensions loses less than MoHD ×2 gains, both against LLaMA", f"{gap(half, llama)}; {gap(llama, double)}",
                     minus(losses[llama.name], losses[double.name]), minus(losses[half.name], losses[llama.name])),
     ]
-    vocab = int(lab.base["model.vocab"])
-    counts = {model.name: lab.parameters(model) for model in models}
-    blocks = lambda model: counts[model.name]["activated"] - 2 * vocab * int(model.keys["model.hidden"])
     scores = lab.scores(models)
-    rows = [[model.name, *(millions(count) for count in (counts[model.name]["total"], counts[model.name]["activated"], blocks(model))),
-             perplexity.get(model.name, ""), Spread.of(losses[model.name]), f"{math.exp(statistics.fmean(losses[model.name])):.2f}",
-             percent(scores[model.name])] for model in models]
-    page.section("Losses", table(["model", "parameters", "activated", "of blocks", "paper: perplexity", "here: loss, mean ± sd", "here: perplexity",
-                                  "here: cloze items"], rows), about_items,
+    page.section("Losses", table_of_losses(lab, models, losses, scores, perplexity), about_items,
                  curves(lab, page, [llama, half, three_quarters, double, ablations["sub-dimension scaling"]], "mohd.png"))
     routed = [domains(lab, double, seed) for seed in lab.seeds]
     names = lab.corpus.names

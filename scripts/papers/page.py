@@ -25,7 +25,7 @@ class Page:
     claims: list[Claim] = field(default_factory=list)
     sections: list[str] = field(default_factory=list)
     figures: dict[str, plt.Figure] = field(default_factory=dict)  # file name -> figure
-    results: dict = field(default_factory=dict)  # values in NAME.json in addition to claims
+    results: dict = field(default_factory=dict)  # values in NAME.json in addition to claims; "bits_per_byte" replaces the general section
     models: list = field(default_factory=list)  # models of the lab, whose configurations are shown
 
     def section(self, heading: str, *parts: str) -> None:
@@ -37,13 +37,13 @@ class Page:
         return f"![{caption}]({name})"
 
 
-def table(headings: list[str], rows: list[list]) -> str:
-    """Returns a table. The first column contains text, the others numbers."""
+def table(headings: list[str], rows: list[list], texts: int = 1) -> str:
+    """Returns a table. The first `texts` columns contain text, the others numbers."""
     cells = [[str(cell).replace("|", "\\|") for cell in row] for row in [headings, *rows]]
     widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(headings))]
-    aligned = [[cell.ljust(width) if column == 0 else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths))]
+    aligned = [[cell.ljust(width) if column < texts else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths))]
                for row in cells]
-    rule = [("-" * width if column == 0 else "-" * (width - 1) + ":") for column, width in enumerate(widths)]
+    rule = [("-" * width if column < texts else "-" * (width - 1) + ":") for column, width in enumerate(widths)]
     return "\n".join("| " + " | ".join(row) + " |" for row in [aligned[0], rule, *aligned[1:]])
 
 
@@ -83,7 +83,7 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Pa
     """Writes a page and its figures. Returns the path of the page. lab: the one that trained page.models. A repetition with
     other seeds has no page, so the path of its figures is returned; the table of all claims shows it next to the first one."""
     seconds = lab.seconds(page.models)
-    if bits := lab.bits_per_byte(page.models):
+    if "bits_per_byte" not in page.results and (bits := lab.bits_per_byte(page.models)):
         page.section("Bits per byte", "Of all held-out text of the model's configuration. They do not depend on the tokenizer, unlike nats per token.",
                      table(["model", "bits per byte, mean ± sd"], [[name, Spread.of(values)] for name, values in bits.items()]))
         page.results["bits_per_byte"] = bits
@@ -148,49 +148,67 @@ def _seeds_needed(pages: dict[str, dict]) -> str:
                  [row for _, row in sorted(rows, key=lambda each: each[0])])
 
 
-def _to_run(pages: dict[str, dict], names: dict[str, str], hours: dict[str, float], full_steps: int) -> str:
+def _one_digit(number: float) -> str:
+    return "0" if not number else f"{round(number, -math.floor(math.log10(number))):g}"
+
+
+def _to_run(pages: dict[str, dict], experiments: dict, full_steps: int) -> str:
     """Returns the section on experiments without a page, and on pages that are older than their script: those with "made" / "older"
-    in their JSON, which says what the script has in addition, or with a note (write_summary()). hours: core-hours per seed of those without a page."""
-    found = []  # (False for pages whose models differ from those of the paper, core-hours, title, what)
-    for name, title in names.items():
+    in their JSON, which says what the script has in addition, or with a note (write_summary())."""
+    found = []  # (0: models differ from those of the paper, 1, 2: optional; core-hours, title, what)
+    for name, experiment in experiments.items():
         made = pages[name]["made"] if name in pages else {}
         if name in pages and not {"older", "note"} & set(made):
             continue
-        if name in pages:
-            each = made["seconds_of_training"] / made["seeds"] / made["steps"] * full_steps / 3600
-            found.append(("note" not in made, 3 * each, f"{title} (`{name}`)", f"the script has changed: {made.get('older', made.get('note'))}"))
-        else:
-            found.append((True, 3 * hours[name], f"{title} (`{name}`)", "defined, not run yet"))
+        training = experiment.core_hours or (made["seconds_of_training"] / made["seeds"] / made["steps"] * full_steps / 3600 if made else 0)
+        changed = made.get("older", made.get("note"))
+        rank = 0 if "note" in made else 2 if changed == "bits per byte" else 1
+        what = "defined, not run yet" if not made else f"optional: {changed}" if rank == 2 else f"the script has changed: {changed}"
+        found.append((rank, 3 * training * (1 + experiment.evaluating()), f"{experiment.title} (`{name}`)", what))
     if not found:
         return ""
     rows, total = [], 0.0
     for _, cost, title, what in sorted(found, key=lambda each: each[:2]):
         total += cost
-        rows.append([title, what, f"{cost:.1f}", f"{total:.1f}"])
+        rows.append([title, what, _one_digit(cost), f"{total:.0f}"])
     return "\n\n".join([
-        "## To run", f"Experiments that are defined, with all their models, evaluations, claims and tables, but were not run yet, and pages to be made again, "
-        f"with the core-hours of three seeds with {full_steps:,} updates: {total:.0f} in all. Those of experiments without a page are "
-        "estimates, from the FLOPs of their models and the time that existing pages of the same paper took for theirs; many small sub-dimensions take "
-        "longer, as steps of tiny models show. Models that several pages share count for each of them, so all together take less. Pages with other "
-        "models than the paper's come first, then those that need the least.",
-        table(["experiment", "state", "core-hours", "with those above"], rows)])
+        "## To run", "Experiments that are defined, with all their models, evaluations, claims and tables, but were not run yet, and pages to be made again, "
+        f"with the estimated core-hours of training and evaluation of three seeds with {full_steps:,} updates: about {_one_digit(total)} in all. They follow "
+        "from the times of existing pages, which were made on different machines, and from the FLOPs of models that no page has; an evaluation is taken as "
+        "a third of the time of training on as many tokens. Models that several pages share count for each of them, so all together take less. "
+        "Pages with other models than the paper's come first, then those that need the least; the last ones are optional, as they would only add bits per byte.",
+        table(["experiment", "state", "core-hours", "sum so far"], rows, texts=2)])
 
 
-def write_summary(out: Path, names: dict[str, str], base, hours: dict[str, float], full_steps: int) -> None:
-    """Writes README.md. names: page -> title. base: the keys that all models share. hours: page -> core-hours per seed, for
-    experiments without a page. Missing pages are listed as not run. A page whose models are not those of its script has a note,
-    "made" / "note" in its JSON, which says how they differ."""
-    pages = {name: json.loads(file.read_text()) for name in names if (file := out / f"{name}.json").exists()}
+def _mark_older(file: Path, made: dict) -> None:
+    """Writes into the page, below its introduction, how it differs from its script: "made" / "older" and "made" / "note" of its JSON."""
+    title, introduction, *rest = file.read_text().split("\n\n")
+    if rest[0].startswith("**Older than its script.**"):
+        del rest[0]
+    sentences = [f"In these runs: {made['note']}."] if "note" in made else []
+    sentences += [f"The script now also has: {made['older']}."] if "older" in made else []
+    if sentences:
+        rest.insert(0, " ".join(["**Older than its script.**", *sentences]))
+    file.write_text("\n\n".join([title, introduction, *rest]))
+
+
+def write_summary(out: Path, experiments: dict, base, full_steps: int) -> None:
+    """Writes README.md. experiments: page -> experiment. base: the keys that all models share. Missing pages are listed as not run.
+    A page whose models are not those of its script has a note, "made" / "note" in its JSON, which says how they differ; pages that
+    are older than their script are marked."""
+    pages = {name: json.loads(file.read_text()) for name in experiments if (file := out / f"{name}.json").exists()}
+    for name, page in pages.items():
+        _mark_older(out / f"{name}.md", page["made"])
     claims = [Claim(**fields) for page in pages.values() for fields in page["claims"]]
     rows, changing, again, changed, other_texts = [], sum(claim.sign_changes() for claim in claims), 0, 0, set()
-    for name, title in names.items():
+    for name, experiment in experiments.items():
         if name not in pages:
             continue
         others = _repeated(out, name)
         note = pages[name]["made"].get("note")
-        page_title = f"[{title}]({name}.md)" + (f" ({note})" if note else "")
+        page_title = f"[{experiment.title}]({name}.md)" + (f" ({note})" if note else "")
         for claim in (Claim(**fields) for fields in pages[name]["claims"]):
-            same = [(seeds, other) for seeds, _, of_others in others for other in of_others if claim.same_as(other)]
+            same = [(seeds, other) for seeds, _, of_others in others for other in claim.repetitions(of_others)]
             other_texts.update(text for _, text, _ in others)
             again += len(same)
             changed += sum(other.verdict != claim.verdict for _, other in same)
@@ -202,7 +220,8 @@ def write_summary(out: Path, names: dict[str, str], base, hours: dict[str, float
         texts.setdefault(page["made"]["text_digest"][:8], []).append(name)
     introduction = (Path(__file__).parent / "summary.md").read_text().strip().format(
         layers=base["model.layers"], hidden=base["model.hidden"], updates=statistics.mode(page["made"]["steps"] for page in pages.values()),
-        visible=statistics.median(Difference.of(claim.seeds, [0.0] * len(claim.seeds)).half_width for claim in claims if claim.ours.endswith("nats")),
+        visible=statistics.median([Difference.of(claim.seeds, [0.0] * len(claim.seeds)).half_width for claim in claims if claim.ours.endswith("nats")]
+                                  or [math.nan]),
         tokens=int(base["batch.global"]) * int(base["batch.seq_len"]),
         hours=math.ceil(sum(page["made"]["seconds_of_training"] for page in pages.values()) / 3600))
     if len(texts) > 1:  # on machines with other packages
@@ -212,4 +231,4 @@ def write_summary(out: Path, names: dict[str, str], base, hours: dict[str, float
         seeds += f"\n\nWith other seeds, {changed} of {counted(again, 'verdict')} changed (bold in the last column). Their text: {', '.join(sorted(other_texts))}."
     power = (Path(__file__).parent / "seeds_needed.md").read_text().strip()
     (out / "README.md").write_text("\n\n".join([introduction, table(["claim", "paper", "here", "verdict", "other seeds"], rows), seeds, power,
-                                                _seeds_needed(pages), *filter(None, [_to_run(pages, names, hours, full_steps)])]) + "\n")
+                                                _seeds_needed(pages), *filter(None, [_to_run(pages, experiments, full_steps)])]) + "\n")

@@ -14,8 +14,8 @@ from pathlib import Path
 from unittest import mock
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-if importlib.util.find_spec("matplotlib") is None:
-    python = os.environ.get("LYCEUM_PYTHON", str(REPOSITORY / ".venv/bin/python"))
+python = os.environ.get("LYCEUM_PYTHON", str(REPOSITORY / ".venv/bin/python"))
+if importlib.util.find_spec("matplotlib") is None and python != sys.executable:
     os.execv(python, [python, *sys.argv])
 sys.path.insert(0, str(REPOSITORY / "scripts/analysis"))
 import expert_sweep  # noqa: E402

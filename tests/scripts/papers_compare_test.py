@@ -31,6 +31,12 @@ class Power(unittest.TestCase):
         for other in ("Figure 3", "+9.6 points of accuracy", "BPC 1.1623 against 1.1486", "0.58 nats, of the seed that chose"):
             self.assertIsNone(claim(other).effect_of_paper(), other)
 
+    def test_repetitions(self):
+        of = lambda text: Claim(text, "", "", "not seen", [0.0, 0.0])
+        two, nine, least = of("high in 2 tokens in a row"), of("high in 9 tokens in a row"), of("the least of 7 steps, from 14 to 16")
+        self.assertEqual(two.repetitions([nine, two, least]), [two])
+        self.assertEqual(least.repetitions([two, of("the least of 7 steps, from 2 to 4")]), [of("the least of 7 steps, from 2 to 4")])
+
 
 if __name__ == "__main__":
     unittest.main()

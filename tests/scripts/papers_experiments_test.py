@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Tests parts of the experiments in scripts/papers: names and descriptions of manual pages and questions about them, the reference of
-activation flow, parameters of adapters, the list of what is to run, and models that several experiments share."""
+"""Tests parts of the experiments in scripts/papers: names and descriptions of manual pages and questions about them, claims with the
+papers' figures, the reference of activation flow, parameters of adapters, the list of what is to run, and what experiments train."""
+import contextlib
 import importlib.util
 import os
 import sys
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-if importlib.util.find_spec("matplotlib") is None:
-    python = os.environ.get("LYCEUM_PYTHON", str(REPOSITORY / ".venv/bin/python"))
+python = os.environ.get("LYCEUM_PYTHON", str(REPOSITORY / ".venv/bin/python"))
+if importlib.util.find_spec("matplotlib") is None and python != sys.executable:
     os.execv(python, [python, *sys.argv])
 sys.path.insert(0, str(REPOSITORY / "scripts/papers"))
 import chats  # noqa: E402
@@ -29,27 +31,77 @@ class PaperLab:
     that on others."""
 
     def __init__(self, losses: dict[str, float | tuple[float, float]], sign: int = 1):
-        self.of_paper, self.sign, self.seeds, self.trained = losses, sign, [1, 2, 3], []
+        self.of_paper, self.sign, self.seeds, self.trained, self.evaluated = losses, sign, [1, 2, 3], [], set()
         self.base, self.steps = experiments.base(quick=False), 2400
-        self.corpus = SimpleNamespace(names=["headers", "python"], train=lambda *names: " ".join(names), valid=lambda *names: " ".join(names))
+        self.corpus = SimpleNamespace(names=["headers", "python"], folder=Path("text"), tokenizer="tokenizer.model",
+                                      train=lambda *names: " ".join(f"1 {name}" for name in names or ["all"]), valid=lambda *names: " ".join(names or ["all"]))
 
     def train(self, models):
         self.trained += models
 
-    def losses(self, models, *arguments):
-        def loss(model):
+    def evaluate(self, wanted):
+        self.evaluated |= {(model.name, arguments) for model, _, arguments in wanted}
+
+        def loss(model, arguments):
             of = self.of_paper[model.name]
+            if callable(of):
+                return of(int(arguments[0].split("=")[1]) if arguments else model.keys.get("moe.top_k"))
             return of if not isinstance(of, tuple) else of[0 if arguments == ("--data.valid=python",) else 1]
-        return {model.name: [self.sign * loss(model) + seed / 1e6 for seed in self.seeds] for model in models}
+        return {(model.name, seed, arguments): {"loss": self.sign * loss(model, arguments) + seed / 1e6, "bits_per_byte": 1.5}
+                for model, seed, arguments in wanted}
+
+    def losses(self, models, *arguments):
+        results = self.evaluate([(model, seed, arguments) for model in models for seed in self.seeds])
+        return {model.name: [results[model.name, seed, arguments]["loss"] for seed in self.seeds] for model in models}
 
     def scores(self, models, *names):
+        self.evaluated |= {(model.name, ("--tasks", *names)) for model in models}
         return {model.name: [50.0] * len(self.seeds) for model in models}
+
+    def tensors(self, model, seed, names):
+        return {name: np.array([-np.log(3)]) for name in names}
 
     def parameters(self, model):
         return {"total": 10_000_000, "activated": 5_000_000}
 
     def metrics(self, model, seed):
         return [{"step": 1, "valid_loss": self.of_paper[model.name], "step_ms": 1.0}]
+
+
+class Recorder(PaperLab):
+    """Records the models that an experiment trains, up to its first evaluation."""
+
+    class Done(Exception):
+        pass
+
+    def __init__(self, experiment):
+        super().__init__({})
+        made = chats.Chats(Path("chats-train"), Path("chats-valid"), Path("questions.jsonl"), 1)
+        with mock.patch.object(chats, "prepare", lambda lab: made), contextlib.suppress(self.Done):
+            experiment.run(self)
+
+    def evaluate(self, wanted):
+        raise self.Done
+
+    def directory(self, model, seed):
+        raise self.Done
+
+
+def keys_with_sources(model) -> dict:
+    """Returns the keys of the configuration of a model, without those of the lab, as `lyceum convert` changes those of its source."""
+    if not model.source:
+        return model.keys
+    keys, (kind, *arguments) = keys_with_sources(model.source), model.transform
+    given = dict(zip(arguments[::2], arguments[1::2]))
+    if kind == "insert":
+        count = "attention_experts.count" if given.get("--site") == "attention" else "moe.experts"
+        keys = keys | {count: keys[count] + int(given["--experts"])}
+    if kind == "modulize":
+        number = int(given["--experts"])
+        keys = {key: value for key, value in keys.items() if key != "model.ffn_hidden"} | {
+            "moe.experts": number, "moe.top_k": number, "moe.expert_hidden": keys["model.ffn_hidden"] // number, "moe.router": "random", "moe.gates": "ones"}
+    own = {key.removeprefix("--"): value for key, value in (argument.split("=") for argument in arguments if "=" in argument)}
+    return keys | own | model.keys
 
 
 class ManualPages(unittest.TestCase):
@@ -82,57 +134,73 @@ class ManualPages(unittest.TestCase):
 class Claims(unittest.TestCase):
     """With the figures of the papers all claims are reproduced, and with the negated ones their opposites are."""
 
-    def check(self, run, losses: dict[str, float]):
+    def check(self, name: str, losses: dict):
+        experiment = experiments.all_of_them[name]
         for sign, verdict in ((1, "reproduced"), (-1, "opposite")):
             lab = PaperLab(losses, sign)
-            made = run(lab)
+            made = experiment.run(lab)
+            self.assertEqual(len(lab.evaluated), experiment.evaluations)
             self.assertEqual([claim for claim in made.claims if claim.verdict != verdict], [])
             self.assertEqual({model.name for model in made.models}, {model.name for model in lab.trained})
             for figure in made.figures.values():
                 plt.close(figure)
+        return made
 
     def test_larger_models(self):
-        self.check(deepseekmoe.larger, {name: float(loss) for name, loss in deepseekmoe.pile_loss.items()})
+        self.check("deepseekmoe-larger", {name: float(loss) for name, loss in deepseekmoe.pile_loss.items()})
 
     def test_ratios(self):
-        self.check(deepseekmoe.ratio, {name: float(loss) for name, loss in deepseekmoe.pile_loss.items()})
+        self.check("deepseekmoe-ratio", {name: float(loss) for name, loss in deepseekmoe.pile_loss.items()})
 
     def test_sizes(self):
-        self.check(mohd_more.sizes, {name: -accuracy for name, accuracy in mohd_more.averages.items()})
+        self.check("mohd-sizes", {name: -accuracy for name, accuracy in mohd_more.averages.items()})
 
     def test_decoupled_halves(self):
         perplexity = {"llama": 11.61} | {mohd_more.by_shares[each].name: value for each, value in mohd_more.table_5.items()}
-        self.check(mohd_more.decoupled, perplexity)
+        self.check("mohd-decoupled", perplexity)
 
+    def test_smoe_dropout(self):
+        half = lambda k: 1.1486 + (16 - k) / 8 * (1.1776 - 1.1486)  # BPC of SMoE-Dropout with k experts, if it changes evenly
+        bpc = {"dense-704": 1.2, "dense-dropout": 1.1623, "dense-concrete": 1.3335, "dense-dropblock": 1.2468, "thor-0.1": 1.3110, "smoe-learned-0.1": 1.1896,
+               "smoe-dropout-0.1": half, "smoe-dropout": 1.15}
+        rates = self.check("smoe-dropout", bpc).results["concrete_rates"]
+        self.assertEqual(len(rates), 9)
+        for of_site in rates.values():
+            np.testing.assert_allclose(of_site, 0.25, rtol=1e-12)
 
     def test_continual_learning(self):
         # Accuracies in Vietnamese and English. Table 5 does not have models with all weights, the last two of these.
         accuracies = {"dense-gelu": (58.9, 78.6), "moduleformer-mi": (58.4, 80.9),
-                      "dense-joint-whole": (66.0, 75.1), "moduleformer-joint-whole": (67.9, 80.1), "dense-joint-lora-7": (62.0, 74.4),
-                      "dense-joint-lora-12": (62.6, 74.9), "moduleformer-joint-new": (66.2, 79.4),
-                      "dense-new-lora-1": (57.5, 69.3), "dense-new-lora-6-decay": (57.8, 69.9), "dense-new-lora-6": (59.8, 70.3),
+                      "dense-joint-whole": (66.0, 75.1), "moduleformer-joint-whole": (67.9, 80.1), "dense-joint-lora-22": (62.0, 74.4),
+                      "dense-joint-lora-37": (62.6, 74.9), "moduleformer-joint-new": (66.2, 79.4),
+                      "dense-new-lora-6": (57.5, 69.3), "dense-new-lora-33-decay": (57.8, 69.9), "dense-new-lora-33": (59.8, 70.3),
                       "moduleformer-new-0": (68.0, 74.5), "moduleformer-new-0.25": (64.8, 76.0), "moduleformer-new-1": (63.0, 78.7),
                       "moduleformer-new-attention": (68.0, 74.5), "dense-new-whole": (66.0, 70.0), "moduleformer-new-whole": (68.0, 75.0)}
-        self.check(moduleformer_more.continual, {name: (-new, -old) for name, (new, old) in accuracies.items()})
+        self.check("moduleformer-continual", {name: (-new, -old) for name, (new, old) in accuracies.items()})
 
 
 class Experiments(unittest.TestCase):
     def test_shares_of_normal_numbers(self):
-        from statistics import NormalDist
-        squares = np.sort([NormalDist().inv_cdf((i + 0.5) / 200_000) ** 2 for i in range(200_000)])[::-1]
-        for part in (0.1, 0.25, 0.5, 1.0):
-            self.assertAlmostEqual(flow.share_of_normal(part), squares[:round(part * len(squares))].sum() / squares.sum(), delta=1e-4)
+        self.assertAlmostEqual(flow.share_of_normal(0.5, 2), 0.5 + 1 / np.pi)  # E max(cos² θ, sin² θ)
+        drawn = np.sort(np.random.default_rng(1).standard_normal((10_000, 192)) ** 2)[:, ::-1]
+        shares = {"top_share": (drawn / drawn.sum(axis=1, keepdims=True)).cumsum(axis=1).mean(axis=0)}
+        for part in (0.001, 0.1, 1000 / 4096, 0.5, 1.0):
+            self.assertAlmostEqual(flow.share_of_normal(part, 192), flow.top_share(shares, part), delta=1e-3)
 
     def test_interpolated_shares_of_dimensions(self):
         layer = {"top_share": np.array([0.5, 0.75, 0.9, 1.0])}
         for part, share in ((0.25, 0.5), (0.5, 0.75), (0.375, 0.625), (0.125, 0.25), (1.0, 1.0)):
             self.assertAlmostEqual(flow.top_share(layer, part), share)
 
-    def test_parameters_of_adapters(self):
-        source = moduleformer_more.Model("dense", {"model.ffn_hidden": 10})
-        model = moduleformer_more.adapted("adapted", {}, source, rank=3, weight_decay=0.0)
-        # Per layer, four matrices [8, 8] and two of 8 and 10 rows or columns, each with 3 · (rows + columns).
-        self.assertEqual(moduleformer_more.lora_parameters(model, layers=2, hidden=8), 2 * 3 * (4 * 16 + 2 * 18))
+    def test_adapters_have_as_many_weights_as_new_experts(self):
+        lab = Recorder(experiments.all_of_them["moduleformer-continual"])
+        by_name = {model.name: model for model in lab.trained}
+        new_experts = 4 * 4 * (2 * 128 * 256 + 64)  # 4 layers with 4 experts: two matrices and a row of the router
+        # Table 4 has 152 M and 261 M beside 266 M, Table 5 24 M and 133 M beside 151 M.
+        for name, of_paper in (("joint-lora-22", 152 / 266), ("joint-lora-37", 261 / 266), ("new-lora-6", 24 / 151), ("new-lora-33", 133 / 151),
+                               ("new-lora-33-decay", 133 / 151)):
+            trained = moduleformer_more.trained_parameters(lab, by_name["dense-" + name], by_name["dense-gelu"])
+            self.assertAlmostEqual(trained / new_experts, of_paper, delta=0.02, msg=name)
 
     def test_models_of_one_name_are_one_model(self):
         seen = {}
@@ -140,18 +208,30 @@ class Experiments(unittest.TestCase):
             for model in experiment.models:
                 self.assertEqual(seen.setdefault(model.name, model.keys), model.keys, f"{name}: {model.name}")
 
+    def test_steps_of_training(self):
+        for name, experiment in experiments.all_of_them.items():
+            lab = Recorder(experiment)
+            planned = {model.name for model in experiment.models}
+            others = [model.keys.get("run.steps", lab.steps) / lab.steps for model in {model.name: model for model in lab.trained}.values()
+                      if model.name not in planned]
+            self.assertLessEqual(planned, {model.name for model in lab.trained}, name)
+            self.assertEqual(sorted(share for share in others if share), sorted(experiment.more), name)
+
     def test_what_is_to_run(self):
         made = {"seconds_of_training": 7200, "seeds": 2, "steps": 1200}
-        pages = {"new": {"made": made}, "old": {"made": made | {"older": "two more models"}}}
-        text = page._to_run(pages, {"new": "New", "old": "Old", "none": "None yet"}, {"new": 0, "old": 0, "none": 1.5}, 2400)
-        self.assertIn("10 in all", text)  # old: 1 h per seed with 1,200 steps, so 6 h; none: 4.5 h
+        pages = {"new": {"made": made}, "old": {"made": made | {"older": "two more models"}}, "bits": {"made": made | {"older": "bits per byte"}}}
+        of = lambda title, hours: experiments.Experiment(title, print, [None] * 6, 12, core_hours=hours)  # evaluations take a tenth of training
+        all_of_them = {"new": of("New", 0), "bits": of("Bits", 0.1), "old": of("Old", 0), "none": of("None yet", 1.5)}
+        text = page._to_run(pages, all_of_them, 2400)
+        self.assertIn("about 10 in all", text)  # old: 1 h per seed with 1,200 steps, so 6.6 h; none: 4.95 h
         self.assertNotIn("New", text)
-        self.assertRegex(text, r"Old \(`old`\) +\| +the script has changed: two more models \| +6\.0 \| +10\.5 \|")
-        self.assertRegex(text, r"None yet \(`none`\) +\| +defined, not run yet \| +4\.5 \| +4\.5 \|")
+        self.assertRegex(text, r"\| None yet \(`none`\) +\| defined, not run yet +\| +5 \| +5 \|\n"
+                               r"\| Old \(`old`\) +\| the script has changed: two more models +\| +7 \| +12 \|\n"
+                               r"\| Bits \(`bits`\) +\| optional: bits per byte +\| +0\.3 \| +12 \|")
         pages["old"]["made"]["note"] = "other gates"
-        noted = page._to_run(pages, {"new": "New", "old": "Old", "none": "None yet"}, {"new": 0, "old": 0, "none": 1.5}, 2400)
+        noted = page._to_run(pages, all_of_them, 2400)
         self.assertLess(noted.index("Old"), noted.index("None yet"))
-        self.assertEqual(page._to_run({"new": pages["new"]}, {"new": "New"}, {"new": 0}, 2400), "")
+        self.assertEqual(page._to_run({"new": pages["new"]}, {"new": all_of_them["new"]}, 2400), "")
 
 
 if __name__ == "__main__":
