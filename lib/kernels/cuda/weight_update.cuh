@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -13,9 +14,14 @@
 
 namespace lyceum::weight_update {
 
-/// A warp processes one block (flat_block elements) of a tensor at a time, `stride` elements in each step, of which
-/// each lane has `width` consecutive ones.
-constexpr int width = 4, threads = flat_block / width, warps = threads / warp_size, stride = width * warp_size;
+/// In every kernel of these tables, a thread has `width` consecutive elements.
+constexpr int width = 4;
+/// Threads of the kernels in which a thread block processes one block (flat_block elements) of a tensor at a time.
+constexpr int block_threads = flat_block / width;
+/// In update_tensors(), each of `warps` warps of a thread block processes one block of a tensor at a time, `stride`
+/// elements in each step.
+constexpr int warps = 8, threads = warps * warp_size, stride = width * warp_size;
+static_assert(flat_block % stride == 0);
 
 /// One thread's sums over its elements: Σ weights², Σ updates², and the digests of the memory before (found) and after
 /// (left) the update.
@@ -278,10 +284,18 @@ __global__ void __launch_bounds__(threads) update_tensors(UpdateWeights<T, Rule,
   }
 }
 
-/// More thread blocks than run at a time, so that they finish at about the same time; each processes a contiguous
-/// range of blocks and therefore searches the table only once.
+/// Returns the number of thread blocks of kernels in which a thread block processes one block of a tensor at a time.
+/// More thread blocks than run at a time finish at about the same time; each processes a contiguous range of blocks and
+/// therefore searches the table only once.
 inline unsigned grid_of(const CudaStream& stream, std::int64_t blocks) {
   return static_cast<unsigned>(std::min<std::int64_t>(std::int64_t{stream.processors()} * 32, blocks));
+}
+
+/// Returns the number of thread blocks of update_tensors(): as grid_of(), but all warps have work, unless there are so
+/// few blocks that some multiprocessors would have none.
+inline unsigned grid_of_warps(const CudaStream& stream, std::int64_t blocks) {
+  const std::int64_t fewest = std::min<std::int64_t>(stream.processors(), blocks);
+  return grid_of(stream, std::max(fewest, (blocks + warps - 1) / warps));
 }
 
 }  // namespace lyceum::weight_update
@@ -299,7 +313,7 @@ void run(const CudaStream& stream, const UpdateWeights<T, Rule, S>& update) {
     require_length("UpdateWeights", "digests.kept", update.digests.kept, update.blocks);
   }
   start(stream, "UpdateWeights", weight_update::update_tensors<T, Rule, S>,
-        weight_update::grid_of(stream, update.blocks), weight_update::threads, update);
+        weight_update::grid_of_warps(stream, update.blocks), weight_update::threads, update);
 }
 
 }  // namespace lyceum
