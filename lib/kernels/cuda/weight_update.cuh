@@ -198,18 +198,37 @@ __device__ void update_whole_block(const UpdatedTensor<T, most_states, S>& tenso
   }
 }
 
-/// Updates one lane's elements of a block that is not whole, or has several spans or memory that is not aligned.
+/// Updates `count` consecutive elements of a span, from element i on.
+template <int count, class T, class Rule, class S>
+__device__ void update_at(const UpdateWeights<T, Rule, S>& update, const UpdatedTensor<T, Rule::states, S>& tensor,
+                          const Constants<Accumulator<T>>& k, const UpdateSpan& span, std::int64_t i,
+                          ThreadSums& sums) {
+  with_rule_of(span, update.rule, [&]<class Own>(const Own& rule) {
+    const OpenSpan<T, Own, S> open(tensor, span, rule, k);
+    update_pack<count>(open, tensor, span, update.rounding, k, i, load_pack<count>(open, i), sums);
+  });
+}
+
+/// Updates one lane's elements of a block that is not whole, or has several spans or memory that is not aligned. Packs
+/// in one span with aligned memory are updated together, others element by element.
 template <class T, class Rule, class S>
 __device__ void update_elements(const UpdateWeights<T, Rule, S>& update,
                                 const UpdatedTensor<T, Rule::states, S>& tensor, const Constants<Accumulator<T>>& k,
                                 const UpdateSpan* span, std::int64_t first, std::int64_t last, ThreadSums& sums) {
   for (std::int64_t begin = first; begin < last; begin += stride) {
-    for (std::int64_t i = begin; i < begin + width && i < last; ++i) {
+    while (span->end <= begin) ++span;
+    const std::int64_t end = begin + width;
+    bool packed = false;
+    if (end <= last && end <= span->end) {
+      with_rule_of(*span, update.rule, [&]<class Own>(const Own&) { packed = is_packed(tensor, *span, Own::states); });
+    }
+    if (packed) {
+      update_at<width>(update, tensor, k, *span, begin, sums);
+      continue;
+    }
+    for (std::int64_t i = begin; i < end && i < last; ++i) {
       while (span->end <= i) ++span;
-      with_rule_of(*span, update.rule, [&]<class Own>(const Own& rule) {
-        const OpenSpan<T, Own, S> open(tensor, *span, rule, k);
-        update_pack<1>(open, tensor, *span, update.rounding, k, i, load_pack<1>(open, i), sums);
-      });
+      update_at<1>(update, tensor, k, *span, i, sums);
     }
   }
 }
