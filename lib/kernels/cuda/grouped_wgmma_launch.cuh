@@ -116,13 +116,6 @@ void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const
                    MapsBySlot<CUtensorMap>{a, b, stores ? c : nullptr});
 }
 
-/// Number of elements that are read or written, per computed sum, when the results of a tile are written.
-template <Product product, class Act>
-constexpr double moved_numbers() {
-  if (std::is_same_v<Act, NoActivation>) return 1;
-  return product == Product::forward ? (Act::inputs + 1.0) / Act::inputs : 2 * Act::inputs + 1.0;
-}
-
 /// Estimates the cost of a product in the tiles of `Tiling`, in columns times k, assuming that all experts have equally
 /// many rows, and so many that the height of tiles does not matter. A tile at the edge costs as much as a whole one,
 /// since it is loaded as a whole. Warpgroups that compute a tile together finish it while the tensor cores idle, which
@@ -141,13 +134,13 @@ double cost(std::span<const Weight> weights) {
     const auto k = static_cast<double>(product == Product::forward ? weight.cols : weight.rows);
     const auto columns = static_cast<double>(round_up<std::int64_t>(n, Tile::n) * (Tiling::n / Tile::n));
     const double loading = Tiling::cluster == 1 && weight.stride % line != 0 ? 1.5 : 1;
-    sum += columns * loading * (Tiling::ping_pong ? 1.06 * k : k + 160 * moved_numbers<product, Act>());
+    sum += columns * loading * (Tiling::ping_pong ? 1.06 * k : k + 160);
   }
   return sum;
 }
 
-/// The tilings among which run_cheapest_tiles() chooses. With an activation, finishing a tile takes so long that only
-/// tiles pay in which one warpgroup multiplies meanwhile.
+/// The tiles in clusters of a product with `Act`. With an activation, finishing a tile takes so long that only tiles
+/// pay in which one warpgroup multiplies meanwhile.
 template <class Act>
 using ClusteredTilingFor =
     std::conditional_t<std::is_same_v<Act, NoActivation>, ClusteredTiling, ClusteredPingPongTiling>;
@@ -159,8 +152,8 @@ Kernel cheapest(std::span<const Weight> weights) {
   return clustered < cost<product, Act, PingPongTiling>(weights) ? Kernel::clustered : Kernel::ping_pong;
 }
 
-/// Runs the forward product or the dgrad with `kernel`; Kernel::automatic selects the cheapest(). There are no
-/// cooperative tiles without clusters for activations: clusters are used for Kernel::cooperative, too.
+/// Runs the forward product or the dgrad with `kernel`; Kernel::automatic selects the cheapest(). Kernel::cooperative
+/// is not for activations.
 template <Product product, Pick picked, class Act>
 void run_cheapest_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
                         Kernel kernel) {
