@@ -322,7 +322,6 @@ LYCEUM_DEVICE void write_activation_gradients(const Machine& m, const std::uint3
 /// Prefetches to L2 what write_activation_gradients() will read, while the tensor cores are busy.
 template <class Act, class Tile, int rows, class Machine>
 LYCEUM_DEVICE void prefetch_hidden(const Machine& m, const Expert& expert, std::int32_t row0, std::int32_t col0) {
-  constexpr int line = 64;  // elements in 128 bytes
   const int thread = thread_in_group(m);
   LYCEUM_UNROLL
   for (int first = 0; first < rows; first += 64) {
@@ -330,8 +329,8 @@ LYCEUM_DEVICE void prefetch_hidden(const Machine& m, const Expert& expert, std::
     if (row >= expert.filled) return;
     const auto* const hidden = static_cast<const std::uint16_t*>(expert.hidden) + row * expert.c_stride;
     LYCEUM_UNROLL
-    for (int i = thread % 2; i < Act::inputs * Tile::n / line; i += 2) {
-      const std::int32_t col = col0 + i / Act::inputs * line;
+    for (int i = thread % 2; i < Act::inputs * Tile::n / cache_line; i += 2) {
+      const std::int32_t col = col0 + i / Act::inputs * cache_line;
       if (col < expert.n) m.prefetch(hidden + i % Act::inputs * expert.n + col);
     }
   }
