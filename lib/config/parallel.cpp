@@ -63,8 +63,8 @@ void declare_keys(ConfigKeys& keys, ParallelConfig& parallel) {
   key("parallel.nccl_order", &parallel.nccl_order,
       "NCCL operations of different groups on a GPU: at the same time, or one after another; no effect without NCCL");
   key("parallel.nccl_channels", &parallel.nccl_channels, {.low = 0, .high = 32},
-      "most channels, and thread blocks, of each NCCL communicator, which bounds its memory; 0: NCCL chooses; no "
-      "effect without NCCL");
+      "most channels, and thread blocks, of each NCCL communicator, which bounds its memory and leaves it "
+      "multiprocessors; 0: NCCL chooses; no effect without NCCL");
   key("parallel.checksums", &parallel.checksums, {}, "add a checksum to tensor messages that are sent by MPI");
 }
 

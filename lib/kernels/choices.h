@@ -40,11 +40,10 @@ struct DivideChoices {
 
 void run(const CpuStream& stream, const MapChoices& map);
 void run(const CpuStream& stream, const DivideChoices& divide);
-/// y is not written.
-inline void run(const RehearsalStream&, const DivideChoices&) {}
-void run(const CudaStream& stream, const DivideChoices& divide);
 /// Writes the expected counts, rounded to whole numbers; y is not written.
 void run(const RehearsalStream& stream, const MapChoices& map);
+
 void run(const CudaStream& stream, const MapChoices& map);
+void run(const CudaStream& stream, const DivideChoices& divide);
 
 }  // namespace lyceum

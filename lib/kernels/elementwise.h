@@ -110,27 +110,18 @@ void run(const CudaStream& stream, const Total<A>& total);
 template <class From, class To>
 void run(const CudaStream& stream, const Cast<From, To>& cast);
 
-#define LYCEUM_ELEMENTWISE_KERNELS(INSTANCE) \
-  LYCEUM_FLOATS(INSTANCE, Add)               \
-  LYCEUM_FLOATS(INSTANCE, Scale)             \
-  LYCEUM_FLOATS(INSTANCE, ReluForward)       \
-  LYCEUM_FLOATS(INSTANCE, ReluBackward)      \
-  LYCEUM_FLOATS(INSTANCE, Clear)             \
-  INSTANCE(Clear<std::int64_t>)              \
-  INSTANCE(AddScaled<float, float>)          \
-  INSTANCE(AddScaled<bfloat16, float>)       \
-  INSTANCE(AddScaled<float, double>)         \
-  INSTANCE(AddScaled<double, float>)         \
-  INSTANCE(AddScaled<double, double>)        \
-  LYCEUM_ACCUMULATORS(INSTANCE, Total)       \
-  INSTANCE(Cast<float, float>)               \
-  INSTANCE(Cast<float, bfloat16>)            \
-  INSTANCE(Cast<float, double>)              \
-  INSTANCE(Cast<bfloat16, float>)            \
-  INSTANCE(Cast<bfloat16, bfloat16>)         \
-  INSTANCE(Cast<bfloat16, double>)           \
-  INSTANCE(Cast<double, float>)              \
-  INSTANCE(Cast<double, bfloat16>)           \
-  INSTANCE(Cast<double, double>)
+#define LYCEUM_ELEMENTWISE_KERNELS(INSTANCE)       \
+  LYCEUM_FLOATS(INSTANCE, Add)                     \
+  LYCEUM_FLOATS(INSTANCE, Scale)                   \
+  LYCEUM_FLOATS(INSTANCE, ReluForward)             \
+  LYCEUM_FLOATS(INSTANCE, ReluBackward)            \
+  LYCEUM_FLOATS(INSTANCE, Clear)                   \
+  INSTANCE(Clear<std::int64_t>)                    \
+  LYCEUM_FLOATS(INSTANCE, AddScaled, float)        \
+  LYCEUM_ACCUMULATORS(INSTANCE, AddScaled, double) \
+  LYCEUM_ACCUMULATORS(INSTANCE, Total)             \
+  LYCEUM_FLOATS(INSTANCE, Cast, float)             \
+  LYCEUM_FLOATS(INSTANCE, Cast, bfloat16)          \
+  LYCEUM_FLOATS(INSTANCE, Cast, double)
 
 }  // namespace lyceum

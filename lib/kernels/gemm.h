@@ -58,6 +58,8 @@ void run(const CudaStream& stream, const SplitWeightGrad& grad);
 
 #define LYCEUM_GEMM_KERNELS(INSTANCE) \
   LYCEUM_FLOATS(INSTANCE, Gemm)       \
-  INSTANCE(Gemm<bfloat16, float>) LYCEUM_FLOATS(INSTANCE, GemmBatch) INSTANCE(GemmBatch<bfloat16, float>)
+  INSTANCE(Gemm<bfloat16, float>)     \
+  LYCEUM_FLOATS(INSTANCE, GemmBatch)  \
+  INSTANCE(GemmBatch<bfloat16, float>)
 
 }  // namespace lyceum

@@ -71,6 +71,8 @@ template <class T>
 void run(const CudaStream& stream, const MultiplyHeads<T>& product);
 
 #define LYCEUM_HEAD_COLUMNS_KERNELS(INSTANCE) \
-  LYCEUM_FLOATS(INSTANCE, CopyHeads) LYCEUM_FLOATS(INSTANCE, SumHeads) LYCEUM_FLOATS(INSTANCE, MultiplyHeads)
+  LYCEUM_FLOATS(INSTANCE, CopyHeads)          \
+  LYCEUM_FLOATS(INSTANCE, SumHeads)           \
+  LYCEUM_FLOATS(INSTANCE, MultiplyHeads)
 
 }  // namespace lyceum

@@ -35,12 +35,15 @@
 //        for_each_row(stream, add.y.rows, add.y.cols, [&](std::int64_t r) { … });
 //      }
 //
-// 4. The header ends with a list of the types that the family is instantiated for, once for all devices:
+// 4. The header ends with a list of the instances of the family, once for all devices:
 //
 //      #define LYCEUM_BIAS_KERNELS(INSTANCE) LYCEUM_FLOATS(INSTANCE, AddBias) LYCEUM_FLOATS(INSTANCE, BiasGrad)
 //
-//    Each source ends with the explicit instantiations: LYCEUM_BIAS_KERNELS(LYCEUM_CPU_INSTANCE) in bias.cpp,
-//    LYCEUM_BIAS_KERNELS(LYCEUM_CUDA_INSTANCE) in bias.cu.
+//    LYCEUM_FLOATS and LYCEUM_ACCUMULATORS list a description with each number type, INSTANCE(Clear<std::int64_t>) a
+//    single instance. Each source ends with the explicit instantiations: LYCEUM_BIAS_KERNELS(LYCEUM_CPU_INSTANCE) in
+//    bias.cpp, LYCEUM_BIAS_KERNELS(LYCEUM_CUDA_INSTANCE) in bias.cu. The list is a macro because it takes a declaration
+//    at namespace scope to instantiate run() explicitly: an instance that an expression over a list of types creates
+//    implicitly must not be used from another source (C++20, [temp.pre]).
 //
 // 5. The caller fills the description by member names and passes it to launch() (core/stream.h). launch() calls the
 //    overload for the device that the stream is on and records the time if the stream has a profile. On a GPU it
@@ -56,8 +59,13 @@
 #define LYCEUM_CPU_INSTANCE(...) template void run(const CpuStream&, const __VA_ARGS__&);
 #define LYCEUM_CUDA_INSTANCE(...) template void run(const CudaStream&, const __VA_ARGS__&);
 
-/// Lists the instances of a kernel for the number types of weights and activations.
-#define LYCEUM_FLOATS(INSTANCE, Description) \
-  INSTANCE(Description<float>) INSTANCE(Description<bfloat16>) INSTANCE(Description<double>)
-/// Lists the instances of a kernel for the number types of sums (see Accumulator).
-#define LYCEUM_ACCUMULATORS(INSTANCE, Description) INSTANCE(Description<float>) INSTANCE(Description<double>)
+/// Lists the instances of a description for the number types of weights and activations. `...`: its template arguments
+/// after the number type, the same for all instances.
+#define LYCEUM_FLOATS(INSTANCE, Description, ...)            \
+  INSTANCE(Description<float __VA_OPT__(, ) __VA_ARGS__>)    \
+  INSTANCE(Description<bfloat16 __VA_OPT__(, ) __VA_ARGS__>) \
+  INSTANCE(Description<double __VA_OPT__(, ) __VA_ARGS__>)
+/// Lists the instances of a description for the number types of sums (see Accumulator). `...`: as above.
+#define LYCEUM_ACCUMULATORS(INSTANCE, Description, ...)   \
+  INSTANCE(Description<float __VA_OPT__(, ) __VA_ARGS__>) \
+  INSTANCE(Description<double __VA_OPT__(, ) __VA_ARGS__>)

@@ -71,6 +71,8 @@ template <class T>
 void run(const CudaStream& stream, const MoveBoxes<T>& move);
 
 #define LYCEUM_MATRIX_BOXES_KERNELS(INSTANCE) \
-  LYCEUM_FLOATS(INSTANCE, PackBoxes) LYCEUM_FLOATS(INSTANCE, UnpackBoxes) LYCEUM_FLOATS(INSTANCE, MoveBoxes)
+  LYCEUM_FLOATS(INSTANCE, PackBoxes)          \
+  LYCEUM_FLOATS(INSTANCE, UnpackBoxes)        \
+  LYCEUM_FLOATS(INSTANCE, MoveBoxes)
 
 }  // namespace lyceum

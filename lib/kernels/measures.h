@@ -35,6 +35,7 @@ template <class A>
 void run(const CudaStream& stream, const RaiseToLargest<A>& raise);
 
 #define LYCEUM_MEASURES_KERNELS(INSTANCE) \
-  LYCEUM_FLOATS(INSTANCE, AddSquares) LYCEUM_ACCUMULATORS(INSTANCE, RaiseToLargest)
+  LYCEUM_FLOATS(INSTANCE, AddSquares)     \
+  LYCEUM_ACCUMULATORS(INSTANCE, RaiseToLargest)
 
 }  // namespace lyceum

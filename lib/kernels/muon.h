@@ -60,10 +60,9 @@ void run(const CpuStream& stream, const UpdateMomentum<T, S>& update);
 template <class T, class S>
 void run(const CudaStream& stream, const UpdateMomentum<T, S>& update);
 
-#define LYCEUM_MUON_KERNELS(INSTANCE)          \
-  LYCEUM_FLOATS(INSTANCE, UpdateMomentum)      \
-  INSTANCE(UpdateMomentum<float, bfloat16>)    \
-  INSTANCE(UpdateMomentum<bfloat16, bfloat16>) \
-  INSTANCE(UpdateMomentum<double, bfloat16>) LYCEUM_UPDATE_RULE_KERNELS(INSTANCE, AdamWOrMuon)
+#define LYCEUM_MUON_KERNELS(INSTANCE)               \
+  LYCEUM_FLOATS(INSTANCE, UpdateMomentum)           \
+  LYCEUM_FLOATS(INSTANCE, UpdateMomentum, bfloat16) \
+  LYCEUM_UPDATE_RULE_KERNELS(INSTANCE, AdamWOrMuon)
 
 }  // namespace lyceum

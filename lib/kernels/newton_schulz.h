@@ -59,6 +59,8 @@ template <class T>
 void run(const CudaStream& stream, const Combine<T>& combine);
 
 #define LYCEUM_NEWTON_SCHULZ_KERNELS(INSTANCE) \
-  LYCEUM_FLOATS(INSTANCE, SquaresOfBatch) LYCEUM_FLOATS(INSTANCE, NormalizeBatch) LYCEUM_FLOATS(INSTANCE, Combine)
+  LYCEUM_FLOATS(INSTANCE, SquaresOfBatch)      \
+  LYCEUM_FLOATS(INSTANCE, NormalizeBatch)      \
+  LYCEUM_FLOATS(INSTANCE, Combine)
 
 }  // namespace lyceum

@@ -163,16 +163,10 @@ void run(const CudaStream& stream, const CheckDigests<T, states, S>& check);
 void run(const CudaStream& stream, const JudgeStep& judge);
 
 #define LYCEUM_WEIGHT_UPDATE_KERNELS(INSTANCE) \
-  INSTANCE(CheckDigests<float, 2>)             \
-  INSTANCE(CheckDigests<bfloat16, 2>)          \
-  INSTANCE(CheckDigests<double, 2>)            \
-  INSTANCE(CheckDigests<float, 2, bfloat16>)   \
-  INSTANCE(CheckDigests<bfloat16, 2, bfloat16>) INSTANCE(CheckDigests<double, 2, bfloat16>)
+  LYCEUM_FLOATS(INSTANCE, CheckDigests, 2)     \
+  LYCEUM_FLOATS(INSTANCE, CheckDigests, 2, bfloat16)
 #define LYCEUM_UPDATE_RULE_KERNELS(INSTANCE, Rule) \
-  INSTANCE(UpdateWeights<float, Rule>)             \
-  INSTANCE(UpdateWeights<bfloat16, Rule>)          \
-  INSTANCE(UpdateWeights<double, Rule>)            \
-  INSTANCE(UpdateWeights<float, Rule, bfloat16>)   \
-  INSTANCE(UpdateWeights<bfloat16, Rule, bfloat16>) INSTANCE(UpdateWeights<double, Rule, bfloat16>)
+  LYCEUM_FLOATS(INSTANCE, UpdateWeights, Rule)     \
+  LYCEUM_FLOATS(INSTANCE, UpdateWeights, Rule, bfloat16)
 
 }  // namespace lyceum

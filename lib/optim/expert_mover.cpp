@@ -111,10 +111,13 @@ std::int64_t most_leaving(const Placement& before, std::span<const std::int32_t>
 
 }  // namespace
 
+ProcessGroup new_mover_group(const Mesh& mesh) {
+  return mesh.data_tensor.split([etp = mesh.shape.expert_tensor](int rank) { return rank % etp; }, "moved experts");
+}
+
 ExpertMover::ExpertMover(const Mesh& mesh, Stream stream, std::int64_t round_bytes)
     : stream_(std::move(stream)),
-      group_(
-          mesh.data_tensor.split([etp = mesh.shape.expert_tensor](int rank) { return rank % etp; }, "moved experts")),
+      group_(new_mover_group(mesh)),
       copies_(mesh.expert_data.size()),
       round_bytes_(round_bytes) {}
 

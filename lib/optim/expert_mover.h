@@ -16,6 +16,10 @@ namespace lyceum {
 /// to receive.
 inline constexpr std::int64_t expert_round_bytes = std::int64_t{64} << 20;
 
+/// Collective over the ranks of a pipeline stage. Returns a new group of those with the same index on expert_tensor,
+/// between which experts move.
+ProcessGroup new_mover_group(const Mesh& mesh);
+
 /// Sends experts to other ranks between two steps of training, with all that an update needs of them: the masters, the
 /// states of the update rule and the averages. With ZeRO every rank sends the parts that it owns. Weights in the
 /// model's type are not sent, but rounded from the masters.

@@ -10,16 +10,15 @@
 
 namespace lyceum {
 
-namespace {
-
-/// Returns a new group of the ranks that hold parts of the units of `group`, in the order of MuonGroup::members.
-ProcessGroup new_group(const Mesh& mesh, ParameterUnit::Group group) {
+ProcessGroup new_muon_group(const Mesh& mesh, ParameterUnit::Group group) {
   const int ep = mesh.shape.expert, etp = mesh.shape.expert_tensor;
   if (group == ParameterUnit::Group::expert) {
     return mesh.data_tensor.split([=](int rank) { return rank / etp % ep; }, "muon experts");
   }
   return mesh.data_tensor.split([](int) { return 0; }, "muon");
 }
+
+namespace {
 
 std::int64_t sum(std::span<const std::int64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
@@ -29,7 +28,7 @@ std::int64_t sum(std::span<const std::int64_t> counts) {
 
 MuonExchange::MuonExchange(const Stream& stream, const Mesh& mesh, std::span<const UpdatedShare> shares,
                            const RuleAssignment& rules, ParameterUnit::Group group, std::vector<double>& loads)
-    : stream_(stream), group_(new_group(mesh, group)) {
+    : stream_(stream), group_(new_muon_group(mesh, group)) {
   Shares own;
   for (const UpdatedShare& share : shares) {
     if (share.share.unit->group() == group) own.push_back(&share);

@@ -12,6 +12,10 @@
 
 namespace lyceum {
 
+/// Collective over the ranks of a pipeline stage. Returns a new group of the ranks that hold parts of the units of
+/// `group`, in the order of MuonGroup::members.
+ProcessGroup new_muon_group(const Mesh& mesh, ParameterUnit::Group group);
+
 /// Orthogonalises the matrices of the units of one group (ParameterUnit::Group): brings the parts of each to its owner
 /// and the results back, in rounds (MuonRound). With a single rank the launches may be recorded in a graph.
 class MuonExchange {

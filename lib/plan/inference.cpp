@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <span>
 
+#include "plan/nccl_memory.h"
 #include "plan/process_memory.h"
 #include "plan/rank_load.h"
 
@@ -31,6 +32,7 @@ RankPlan plan_reading_rank(const Config& config, const MeshRank& mesh_rank, std:
     double pass = 0;
     const std::vector<const ModelPart*> stage_parts = parts_of_stage(config, mesh_rank, own, parts);
     for (const ModelPart* part : stage_parts) {
+      plan.passes += part->traffic.forward;
       for (const PlannedUnit& unit : part->units) {
         if (!unit.twin || own.first > 0) memory.weights += number(unit.size * value_bytes(config, unit));
       }
@@ -69,6 +71,11 @@ MeshPlan plan_inference(const Config& config, int world, Reading reading) {
       ranks.push_back(plan_reading_rank(one_pass, mesh_rank, blocks, reading, parts));
       ranks.back().rank = rank;
       RankMemory& memory = ranks.back().memory;
+      if (config.parallel.nccl_channels > 0 && sends_by_nccl(config, false)) {
+        const std::vector<RunGroup> groups = groups_of_rank(config, world, ranks.back(), true);
+        memory.nccl = nccl_bytes(
+            nccl_communicators(config, mesh_rank, ranks.back(), groups, config.parallel.nccl_channels, true));
+      }
       memory.process = process_bytes(config, world, memory, true);
     }
     plan.ranks.push_back(

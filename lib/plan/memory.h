@@ -18,7 +18,7 @@ struct RankMemory {
   /// Bytes of host memory that the rank's process takes in addition, see process_bytes(); 0 if the memory is that of a
   /// GPU.
   double process = 0;
-  /// Bytes of NCCL's buffers on the GPU, see nccl_bytes().
+  /// Bytes of NCCL on the GPU, see nccl_communicators(); 0 if parallel.nccl_channels does not limit them.
   double nccl = 0;
   /// Bytes of the values that the rank writes to checkpoints: its share of weights, optimizer state and averages, which
   /// the copies of a unit divide between them with every stage of ZeRO.

@@ -121,9 +121,10 @@ void add_step_end(const Config& config, const MeshRank& mesh_rank, const RankPla
 /// of the slowest rank: the ranks of a row wait for each other in every layer whose tokens go to experts. `kinds`: one
 /// entry per rank of candidate_worst_ranks(), shared by all rows.
 RankWork plan_row(const PlanInput& input, const std::optional<Cluster>& cluster, int row,
-                  std::vector<BlockKinds>& kinds, ModelParts& parts, MeshPlan& plan) {
+                  std::vector<BlockKinds>& kinds, MeshPlanCache& cache, MeshPlan& plan) {
   const Config& config = input.config;
   std::optional<RankPlan> fullest;
+  const bool counts_nccl = config.parallel.nccl_channels > 0 && sends_by_nccl(config, cluster.has_value());
   RankWork slowest;
   double synchronising = 0, optimizer = 0, muon = 0;
   const std::vector<int> ranks = candidate_worst_ranks(config, input.world, row);
@@ -131,7 +132,7 @@ RankWork plan_row(const PlanInput& input, const std::optional<Cluster>& cluster,
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const int rank = ranks[r];
     const MeshRank mesh_rank = MeshRank::of(config.parallel, input.world, rank);
-    const RankLoad load = rank_load(input, mesh_rank, kinds[r], parts);
+    const RankLoad load = rank_load(input, mesh_rank, kinds[r], cache.parts);
     RankPlan one = plan_loaded_rank(input, mesh_rank, rank, load);
     RankWork work = work_of(config, mesh_rank, load, cluster);
     if (cluster) add_step_end(config, mesh_rank, one, *cluster, work);
@@ -139,7 +140,10 @@ RankWork plan_row(const PlanInput& input, const std::optional<Cluster>& cluster,
     optimizer = std::max(optimizer, work.optimizer);
     muon = std::max(muon, work.muon);
     if (slowest.costs.empty() || work.busy() > slowest.busy()) slowest = std::move(work);
-    one.memory.nccl = nccl_bytes(config, mesh_rank, one.traffic(), cluster.has_value());
+    if (counts_nccl) {
+      one.memory.nccl = nccl_bytes(nccl_communicators(config, mesh_rank, one, cache.groups.of(config, input.world, one),
+                                                      config.parallel.nccl_channels));
+    }
     if (!cluster) one.memory.process = process_bytes(config, input.world, one.memory, false);
     if (!fullest || one.memory.resident() > fullest->memory.resident()) fullest = std::move(one);
   }
@@ -187,7 +191,7 @@ MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>
   std::vector<RankWork> rows;
   std::vector<BlockKinds> kinds;
   for (int row = 0; row < config.parallel.pipeline; ++row) {
-    rows.push_back(plan_row(input, cluster, row, kinds, cache.parts, plan));
+    rows.push_back(plan_row(input, cluster, row, kinds, cache, plan));
     if (!limits.all_rows && limits.memory > 0 && plan.ranks.back().memory.total() > limits.memory) return plan;
   }
   if (limits.memory > 0 && plan.peak_memory() > limits.memory) return plan;

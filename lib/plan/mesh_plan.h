@@ -1,11 +1,13 @@
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "optim/run_groups.h"
 #include "parallel/pipeline/simulate.h"
 #include "parallel/pipeline/timeline.h"
 #include "plan/cluster.h"
@@ -98,12 +100,24 @@ struct MeshPlan {
   /// Returns a summary of the mesh: "pp2 dp4 tp1 · edp4 ep2 etp1, 1f1b, zero 1, micro 2, recompute full".
   std::string text() const;
 };
+/// Caches groups_of_rank() for training with configurations that differ only in mesh, batch.global, batch.micro and
+/// recomputation.
+class GroupsOfRanks {
+ public:
+  /// The reference remains valid as long as the cache.
+  const std::vector<RunGroup>& of(const Config& config, int world, const RankPlan& plan);
+
+ private:
+  // Key: sizes of the mesh; first, last or another row; true if adapters belong to divided experts.
+  std::map<std::array<int, 8>, std::vector<RunGroup>> groups_;
+};
 /// Caches for plans with one load of configurations that differ only in mesh, batch.global, batch.micro and
 /// recomputation.
 struct MeshPlanCache {
   StageCuts cuts;
   ModelParts parts;
   PlacedLoads loads;
+  GroupsOfRanks groups;
 };
 /// Restrictions that make plans of many meshes faster.
 struct PlanLimits {

@@ -2,45 +2,187 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "parallel/pipeline/schedule.h"
 
 namespace lyceum {
 
 namespace {
 
-/// Bytes of the three protocols (LL, LL128, Simple) for one channel and one rank to receive from.
-constexpr double connection = 8.0 * 512 * 8 * 16 + 120.0 * 640 * 8 * 8 + (1 << 22);
-/// Bytes of reductions in the NVLink switch for one channel and one rank: 8 steps of 128 KiB in either direction.
-constexpr double switched = 2.0 * 8 * (128 << 10);
-constexpr int most_in_switch = 8;  // GPUs of a machine
+constexpr double granule = 2 << 20;  // bytes: allocations are multiples of it
+/// Bytes of the three protocols (LL, LL128, Simple) for one connection and channel.
+constexpr double ll = 8.0 * 512 * 8 * 16, ll128 = 120.0 * 640 * 8 * 8, simple = 1 << 22;
+/// Bytes for one channel at both ends of a connection: within a machine the receiver has the buffers, over the network
+/// both ends have them, the sender without those of LL.
+constexpr double receive_buffers = 5 * granule, local_send = granule, network_send = 5 * granule;
+static_assert(ll + ll128 + simple > 4 * granule && ll + ll128 + simple < receive_buffers);
+static_assert(ll128 + simple > 4 * granule && ll128 + simple < network_send);
+/// Bytes for one channel in which all messages and all-to-alls between machines share their buffers, per direction: 16
+/// steps of 128 KiB.
+constexpr double shared_network = 16.0 * (128 << 10);
+/// Bytes of reductions in the NVLink switch for one channel and one rank of the machine: 8 steps of 128 KiB in either
+/// direction.
+constexpr double in_switch = 2.0 * 8 * (128 << 10);
+constexpr int most_in_switch = 32;    // ranks
+constexpr int usual_host_ranks = 8;   // GPUs of a machine
+constexpr int tree_neighbours = 4;    // a parent and three children
+constexpr int switch_neighbours = 3;  // of trees of NVLink switches: a parent and two children
 
-/// Returns the bytes of a communicator of `ranks` ranks that is used for `transfer`.
-double communicator_bytes(Transfer transfer, int ranks, int channels) {
-  const double neighbours = std::min(ranks - 1, 2), pairwise = std::bit_ceil(static_cast<unsigned>(channels));
-  switch (transfer) {
-    case Transfer::all_to_all: return connection * pairwise * (ranks - 1);
-    case Transfer::send: return connection * pairwise * neighbours;
-    default: break;
+/// The ranks of a communicator.
+struct Members {
+  int ranks;
+  int local;   // most of them on one machine
+  bool spans;  // true if they may be on several machines
+};
+
+Members members_of(const Config& config, const MeshRank& mesh_rank, Axis axis, int ranks) {
+  const int host = config.parallel.host_ranks > 0 ? config.parallel.host_ranks : usual_host_ranks;
+  // expert_copies and the groups within a stage are not evenly spaced.
+  const bool even = axis != Axis::expert_copies && axis != Axis::data_tensor;
+  const int stride = even ? mesh_rank.stride(axis) : 1;
+  int block = mesh_rank.stage_ranks();  // consecutive ranks among which the members are
+  if (axis == Axis::world || axis == Axis::pipeline || axis == Axis::pipeline_ends) {
+    block = mesh_rank.world;
+  } else if (even) {
+    block = ranks * stride;
   }
-  return channels * (connection * neighbours + (ranks > 2 ? switched * std::min(ranks, most_in_switch) : 0));
+  return {.ranks = ranks,
+          .local = std::min(ranks, (host + stride - 1) / stride),
+          .spans = mesh_rank.world > host && host % block != 0};
+}
+
+/// The kinds of operations of a communicator.
+struct Operations {
+  bool sums = false, gathers = false, exchanges = false;  // all-reduce; reduce-scatter, all-gather; all-to-all
+};
+
+Operations operations_of(const Traffic& traffic, Axis axis) {
+  const auto any = [&](Transfer transfer) { return traffic.of(axis, transfer).bytes > 0; };
+  return {.sums = any(Transfer::all_reduce),
+          .gathers = any(Transfer::reduce_scatter) || any(Transfer::all_gather),
+          .exchanges = any(Transfer::all_to_all)};
+}
+
+/// Returns the operations of a group of a rank.
+Operations operations_of(const Config& config, const MeshRank& mesh_rank, const RankPlan& plan, const RunGroup& group) {
+  using enum RunGroup::Use;
+  switch (group.use) {
+    case gradients: return operations_of(plan.step.reductions, group.axis);
+    case values: return operations_of(plan.step.gathers, group.axis);
+    case matrices: {
+      const bool any = plan.step.matrices.bytes() > 0;
+      return {.gathers = any && (mesh_rank.shape.tensor > 1 || mesh_rank.shape.expert_tensor > 1), .exchanges = any};
+    }
+    case experts: return {.exchanges = true};
+    case shared_table: return operations_of(plan.step.end, group.axis);
+    case passes: break;
+  }
+  Operations operations = operations_of(plan.passes + plan.step.end, group.axis);
+  // The number of trained targets, which MPI sums.
+  if (group.axis == Axis::data && config.optim.qk_clip == 0) operations.sums = false;
+  return operations;
+}
+
+double bytes_without_connections(const Members& members, int channels) {
+  const double pairwise = std::bit_ceil(static_cast<unsigned>(channels));
+  return granule * (2 + 3 * pairwise + (members.local > 1 ? channels + 1 : 0));
+}
+
+/// Returns the bytes of the connections of a communicator.
+double connection_bytes(const Members& members, const Operations& operations, int channels) {
+  const auto [ranks, local, spans] = members;
+  const double pairwise = std::bit_ceil(static_cast<unsigned>(channels));
+  const double both_ends = receive_buffers + (spans ? network_send : local_send);
+  double neighbours = 0;  // to which a rank has connections of one direction, or as many pairs of both directions
+  if (operations.sums || operations.gathers) neighbours = 1;  // a ring
+  if (operations.gathers && spans && local == 1) neighbours += std::bit_width(static_cast<unsigned>(ranks - 1));  // PAT
+  if (operations.sums && !spans) neighbours = std::min(ranks - 1, 2);  // a tree is a chain along the ring
+  if (operations.sums && spans) neighbours += tree_neighbours + (local > 1 ? switch_neighbours : 0);
+  double bytes = channels * neighbours * both_ends;
+  if ((operations.sums || operations.gathers) && local > 1)
+    bytes += channels * in_switch * std::min(local, most_in_switch);
+  if (operations.exchanges) {
+    bytes += pairwise * (local - 1) * (receive_buffers + local_send);
+    // A rank has the buffers of what it receives, and of what ranks of its machine send through its network adapter.
+    if (spans) bytes += pairwise * shared_network * (1 + local);
+  }
+  return bytes;
+}
+
+/// Returns the pairs (sender, receiver) of pipeline ranks between which messages of this rank travel.
+std::set<std::pair<int, int>> message_pairs(const ParallelConfig& parallel, int row, bool reading) {
+  const PipelineShape shape{.ranks = parallel.pipeline, .virtual_stages = parallel.virtual_stages};
+  std::set<std::pair<int, int>> pairs;
+  for (int stage = 0; stage + 1 < shape.stages(); ++stage) {
+    const int from = shape.rank_of(stage), to = shape.rank_of(stage + 1);
+    if (from == to || (from != row && to != row)) continue;
+    pairs.emplace(from, to);
+    if (!reading) pairs.emplace(to, from);
+  }
+  return pairs;
 }
 
 }  // namespace
 
-double nccl_bytes(const Config& config, const MeshRank& mesh_rank, const Traffic& traffic, bool on_gpus) {
-  const ParallelConfig& parallel = config.parallel;
-  const bool by_nccl =
-      parallel.transport != TransportKind::staged && (on_gpus || config.run.device == DeviceKind::cuda);
-  if (parallel.nccl_channels == 0 || !by_nccl) return 0;
-  double bytes = 0;
-  for (std::size_t a = 0; a < axis_names.size(); ++a) {
-    for (std::size_t t = 0; t < transfer_names.size(); ++t) {
-      const auto axis = static_cast<Axis>(a);
-      const auto transfer = static_cast<Transfer>(t);
-      if (traffic.of(axis, transfer).bytes == 0) continue;
-      bytes += communicator_bytes(transfer, mesh_rank.size(axis), parallel.nccl_channels);
-    }
+bool sends_by_nccl(const Config& config, bool on_gpus) {
+  return config.parallel.transport != TransportKind::staged && (on_gpus || config.run.device == DeviceKind::cuda);
+}
+
+std::vector<RunGroup> groups_of_rank(const Config& config, int world, const RankPlan& plan, bool reading) {
+  const Mesh mesh = Mesh::create(ProcessGroup::rehearsal(plan.rank, world), mesh_shape(config.parallel));
+  return reading ? mesh_groups(mesh)
+                 : training_groups(config, mesh, plan.step.reductions.bytes(Axis::expert_copies) > 0);
+}
+
+const std::vector<RunGroup>& GroupsOfRanks::of(const Config& config, int world, const RankPlan& plan) {
+  const MeshRank mesh_rank = MeshRank::of(config.parallel, world, plan.rank);
+  const MeshShape& shape = mesh_rank.shape;
+  const int row = mesh_rank.index.pipeline, last = shape.pipeline - 1;
+  const auto [entry, fresh] = groups_.try_emplace(
+      {world, shape.pipeline, shape.tensor, shape.expert, shape.expert_tensor, shape.expert_hosts,
+       row == 0 ? 0 : (row == last ? 1 : 2), plan.step.reductions.bytes(Axis::expert_copies) > 0 ? 1 : 0});
+  if (fresh) entry->second = groups_of_rank(config, world, plan);
+  return entry->second;
+}
+
+std::vector<NcclCommunicator> nccl_communicators(const Config& config, const MeshRank& mesh_rank, const RankPlan& plan,
+                                                 const std::vector<RunGroup>& groups, int channels, bool reading) {
+  std::vector<NcclCommunicator> all;
+  for (const RunGroup& group : groups) {
+    const Members members = members_of(config, mesh_rank, group.axis, group.ranks);
+    all.push_back({.name = group.name,
+                   .ranks = group.ranks,
+                   .bytes = bytes_without_connections(members, channels) +
+                            connection_bytes(members, operations_of(config, mesh_rank, plan, group), channels)});
   }
-  return bytes;
+  const int row = mesh_rank.index.pipeline;
+  const double pairwise = std::bit_ceil(static_cast<unsigned>(channels));
+  for (const auto& [from, to] : message_pairs(config.parallel, row, reading)) {
+    const Members members = members_of(config, mesh_rank, Axis::pipeline, 2);
+    const double local = from == row ? local_send : receive_buffers;
+    all.push_back(
+        {.name = format_message("pipeline messages from {} to {}", {from, to}),
+         .ranks = 2,
+         .bytes = bytes_without_connections(members, channels) + pairwise * (members.spans ? shared_network : local)});
+  }
+  return all;
+}
+
+double nccl_bytes(const std::vector<NcclCommunicator>& communicators) {
+  return std::accumulate(communicators.begin(), communicators.end(), 0.0,
+                         [](double sum, const NcclCommunicator& one) { return sum + one.bytes; });
+}
+
+double unlimited_nccl_bytes(const MeshPlan& plan, bool on_gpus) {
+  if (plan.config.parallel.nccl_channels > 0 || !sends_by_nccl(plan.config, on_gpus)) return 0;
+  const RankPlan& rank = plan.fullest();
+  const bool reading = plan.reading.has_value();
+  return nccl_bytes(nccl_communicators(plan.config, MeshRank::of(plan.config.parallel, plan.world, rank.rank), rank,
+                                       groups_of_rank(plan.config, plan.world, rank, reading), most_nccl_channels,
+                                       reading));
 }
 
 }  // namespace lyceum

@@ -1,19 +1,50 @@
 #pragma once
 
-#include "plan/traffic.h"
+#include <string>
+#include <vector>
+
+#include "optim/run_groups.h"
+#include "plan/mesh_plan.h"
 
 namespace lyceum {
 
-/// Returns the bytes of NCCL's buffers on the GPU of a rank with this traffic, for parallel.nccl_channels channels.
-/// Counts one communicator for each group and operation (ZeRO gathers in one and reduces in another), which has at most
-/// these buffers, for every channel and every rank that it receives from:
-///   - all ranks of the group for an all-to-all, of which a power of two of channels is used;
-///   - at most two neighbours for reductions and gathers, in rings and trees; in groups of more than two ranks also the
-///     buffers of reductions in the NVLink switch;
-///   - at most two neighbours for messages between pipeline stages.
-/// Ignores the communicators of MuonExchange and ExpertMover, and what NCCL takes besides these buffers. The sizes of
-/// buffers are NCCL's defaults (docs/cuda.md). Returns 0 if parallel.nccl_channels is 0, or if the tensors of this
-/// configuration are not sent by NCCL. `on_gpus`: true if the ranks have GPUs whatever run.device is.
-double nccl_bytes(const Config& config, const MeshRank& mesh_rank, const Traffic& traffic, bool on_gpus);
+/// The largest number of channels of a communicator of NCCL, whatever its settings (MAXCHANNELS of NCCL 2.30).
+inline constexpr int most_nccl_channels = 64;
+
+/// A communicator of a rank, and the most memory on the GPU that NCCL takes for it.
+struct NcclCommunicator {
+  std::string name;
+  int ranks;
+  double bytes;
+};
+
+/// True if the ranks of this configuration send tensors by NCCL. `on_gpus`: true if they have GPUs whatever run.device
+/// is.
+bool sends_by_nccl(const Config& config, bool on_gpus);
+
+/// Returns the groups of a planned rank, see training_groups(); with `reading`, those of evaluation or generation.
+/// Their names and sizes are the same for all ranks of a pipeline row.
+std::vector<RunGroup> groups_of_rank(const Config& config, int world, const RankPlan& plan, bool reading = false);
+
+/// Returns the communicators of a rank: one for each of `groups`, and one for each neighbour in the pipeline and
+/// direction of messages, with at most `channels` channels each. `reading`: as for groups_of_rank().
+///
+/// The memory is that of NCCL 2.30 with its default settings and CUDA's virtual memory, in which every allocation takes
+/// whole 2 MiB:
+///   - for each communicator: 2 allocations, and 3 for each channel, of which there is a power of two; if a machine has
+///     several of its ranks, also 1 for each channel and 1 for reductions in the NVLink switch;
+///   - for each connection to another rank, see docs/cuda.md. Connections are made for what the group transfers by
+///     `plan`: rings and trees for reductions and gathers, one connection for each rank of an all-to-all.
+/// Ranks are divided among machines as parallel.host_ranks says; 0: 8 ranks per machine.
+std::vector<NcclCommunicator> nccl_communicators(const Config& config, const MeshRank& mesh_rank, const RankPlan& plan,
+                                                 const std::vector<RunGroup>& groups, int channels,
+                                                 bool reading = false);
+/// Returns the sum of their bytes.
+double nccl_bytes(const std::vector<NcclCommunicator>& communicators);
+
+/// Returns an upper bound of the bytes that NCCL takes on the rank of `plan` that needs the most memory, if NCCL
+/// chooses the number of channels. 0 if parallel.nccl_channels limits them, since RankMemory::nccl then counts them, or
+/// if there is no communicator.
+double unlimited_nccl_bytes(const MeshPlan& plan, bool on_gpus);
 
 }  // namespace lyceum

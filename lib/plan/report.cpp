@@ -9,6 +9,7 @@
 #include "io/text/table.h"
 #include "model/counts.h"
 #include "plan/memory.h"
+#include "plan/nccl_memory.h"
 #include "plan/text.h"
 
 namespace lyceum {
@@ -151,6 +152,12 @@ std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& clus
   text +=
       "\npeak memory per rank, without scratch memory of kernels: for each pipeline row, the rank that needs most\n" +
       memory_table(plan);
+  if (const double most = unlimited_nccl_bytes(plan, cluster.has_value()); most > 0) {
+    text += fmt::format(
+        "not counted: memory of NCCL, which may take up to {} with {} channels per communicator; "
+        "parallel.nccl_channels limits it\n",
+        bytes_text(most), most_nccl_channels);
+  }
   text += "\nbytes sent per step" + traffic_table(plan);
   if (plan.config.parallel.pipeline > 1) text += "\npipeline: " + pipeline_text(plan);
   if (plan.time) {

@@ -6,6 +6,7 @@
 #include "model/counts.h"
 #include "plan/checkpoint_list.h"
 #include "plan/memory.h"
+#include "plan/nccl_memory.h"
 #include "plan/report.h"
 
 namespace lyceum {
@@ -116,6 +117,9 @@ std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& clus
   json["mesh"] = mesh_json(plan);
   const RankPlan& largest = plan.fullest();
   json["memory_bytes_per_rank"] = memory_json(largest.memory);
+  if (const double most = unlimited_nccl_bytes(plan, cluster.has_value()); most > 0) {
+    json["memory_bytes_per_rank"]["nccl_at_most"] = whole(most);
+  }
   for (const RankPlan& rank : plan.ranks) {
     Json blocks = Json::array();
     for (const Range& stage : rank.stages) blocks.push_back({stage.first, stage.end()});

@@ -5,7 +5,7 @@ import statistics
 
 from compare import Claim, Difference, Spread, minus, smallest_visible
 from lab import Lab, Model
-from losses import curves, loss_table
+from losses import about_items, curves, loss_table
 from page import Page, subplots, table
 
 ffn = 352  # width of the dense FFN; 2.75 times hidden
@@ -24,11 +24,19 @@ deepseekmoe = Model("deepseekmoe", learned | {"moe.experts": 63, "moe.shared_exp
 gshard_wide = Model("gshard-x1.5", gshard.keys | {"moe.expert_hidden": ffn * 3 // 2})
 gshard_wide_renormalized = Model("gshard-x1.5-renormalized", gshard_wide.keys | {"moe.gates": "renormalized"})
 fewer = Model("deepseekmoe-half-activated", {**deepseekmoe.keys, "moe.top_k": 3})
+gshard_slightly_wide = Model("gshard-x1.2", gshard.keys | {"moe.expert_hidden": ffn * 6 // 5})
+# The paper's larger dense models have 4 or 16 experts of the width of an FFN, all of them shared.
+dense_4 = Model("dense-x4", {"moe.shared_experts": 4, "moe.expert_hidden": ffn})
+dense_16 = Model("dense-x16", {"moe.shared_experts": 16, "moe.expert_hidden": ffn})
+two_shared, four_shared = (Model(f"deepseekmoe-{n}-shared", deepseekmoe.keys | {"moe.experts": 64 - n, "moe.shared_experts": n, "moe.top_k": 8 - n})
+                           for n in (2, 4))
 
 
 baseline_models = [dense, hashed, switch, gshard, gshard_renormalized, deepseekmoe]
 ablation_models = [gshard, gshard_renormalized, shared_expert, halves, deepseekmoe]
 redundancy_models = [gshard, gshard_wide, gshard_wide_renormalized, deepseekmoe, fewer]
+larger_models = [gshard, gshard_slightly_wide, gshard_wide, dense_4, dense_16, deepseekmoe]
+ratio_models = [deepseekmoe, two_shared, four_shared]
 
 
 def as_in_paper(models: list[Model]) -> list[Model]:
@@ -36,7 +44,10 @@ def as_in_paper(models: list[Model]) -> list[Model]:
     return [model for model in models if model not in (gshard_renormalized, gshard_wide_renormalized)]
 
 
-pile_loss = {"dense": "2.060", "hash": "1.932", "switch": "1.881", "gshard": "1.867", "gshard-x1.5": "1.808", "deepseekmoe": "1.808"}
+pile_loss = {"dense": "2.060", "hash": "1.932", "switch": "1.881", "gshard": "1.867", "gshard-x1.2": "1.824", "gshard-x1.5": "1.808",
+             "dense-x4": "1.908", "dense-x16": "1.806", "deepseekmoe": "1.808", "deepseekmoe-2-shared": "1.806", "deepseekmoe-4-shared": "1.811"}
+hellaswag = ("HellaSwag", {"dense": "38.8", "hash": "46.2", "switch": "49.1", "gshard": "50.5", "gshard-x1.2": "53.7", "gshard-x1.5": "54.4",
+                           "dense-x4": "47.6", "dense-x16": "55.1", "deepseekmoe": "54.8"})  # Tables 1, 2, 8, 9
 
 
 def difference_in_paper(worse: Model, better: Model, otherwise: str) -> str:
@@ -52,8 +63,10 @@ def compared(lab: Lab, page: Page, name: str, models: list[Model], pairs: list[t
     for worse, better in pairs:
         page.claims.append(Claim.above(f"{worse.name} has a higher loss than {better.name}", difference_in_paper(worse, better, figure),
                                        losses[worse.name], losses[better.name]))
-    page.section("Losses", loss_table(lab, models, losses, models[-1], pile_loss), curves(lab, page, models, f"{name}.png"))
-    page.results["loss"] = losses
+    scores = lab.scores(models)
+    page.section("Losses", loss_table(lab, models, losses, deepseekmoe, pile_loss, scores, hellaswag), about_items,
+                 curves(lab, page, models, f"{name}.png"))
+    page.results |= {"loss": losses, "score": scores}
     page.models = models
     return losses
 
@@ -83,6 +96,31 @@ def ablation(lab: Lab) -> Page:
                 "are the same in all. The paper shows accuracies of six benchmarks, normalised; here it is the loss. The gates of all models "
                 "are the router's probabilities (equations 3 to 5); gshard-renormalized has GShard's own gates, which add up to 1.")
     compared(lab, page, "deepseekmoe-ablation", ablation_models, list(itertools.pairwise(as_in_paper(ablation_models))), "Figure 3")
+    return page
+
+
+def larger(lab: Lab) -> Page:
+    page = Page("DeepSeekMoE (arXiv:2401.06066), Tables 2, 8 and 9",
+                "The paper compares DeepSeekMoE with GShard of 1.2 and 1.5 times the expert width, and with dense models of 4 and 16 times the FFN. "
+                "DeepSeekMoE is as good as GShard ×1.5, and nearly as good as Dense ×16, which has its total parameters and activates all of them: "
+                "an upper bound for mixtures. The gates of all models are the router's probabilities (equations 3 to 5); experts of the dense models "
+                "are all shared, without gates.")
+    pairs = [(gshard, gshard_slightly_wide), (gshard_slightly_wide, gshard_wide), (gshard_slightly_wide, deepseekmoe), (dense_4, dense_16),
+             (dense_4, deepseekmoe), (deepseekmoe, dense_16)]
+    losses = compared(lab, page, "deepseekmoe-larger", larger_models, pairs, "")
+    page.sections.append(f"GShard's loss is {Difference.of(losses['gshard'], losses['gshard-x1.5'])} nats above that of GShard ×1.5, and "
+                         f"{Difference.of(losses['gshard'], losses['deepseekmoe'])} above that of DeepSeekMoE; in the paper, both differences are 0.059.")
+    return page
+
+
+def ratio(lab: Lab) -> Page:
+    page = Page("DeepSeekMoE (arXiv:2401.06066), section 4.4",
+                "With 64 experts of a quarter of the width, 8 of them activated, 1, 2 or 4 are shared. The paper finds that the number hardly "
+                "matters, with 2 slightly best, and then keeps a ratio of 1 to 3 between shared and activated routed experts.")
+    losses = compared(lab, page, "deepseekmoe-ratio", ratio_models, [(deepseekmoe, two_shared), (four_shared, two_shared)], "")
+    spread = [max(seed) - min(seed) for seed in zip(*losses.values())]
+    page.sections.append(f"Between the best and the worst number, the loss differs by {Spread.of(spread)} nats (paper: 0.005).")
+    page.results["range"] = spread
     return page
 
 
@@ -140,11 +178,12 @@ def redundancy(lab: Lab) -> Page:
                        [["deepseekmoe", *[Spread.of(loss(deepseekmoe, active[k])) for k in ks]]]),
                  "In the paper, DeepSeekMoE with 4 of its 7 routed experts is about as good as GShard; here its loss differs from GShard's by "
                  f"{Difference.of(loss(deepseekmoe, active[4]), trained['gshard'])} nats.")
-    page.section("Trained from scratch", loss_table(lab, models, trained, deepseekmoe, pile_loss))
+    scores = lab.scores(models)
+    page.section("Trained from scratch", loss_table(lab, models, trained, deepseekmoe, pile_loss, scores, hellaswag), about_items)
     page.section("Without the shared expert", table(["deepseekmoe", "paper: Pile loss", "here: loss"],
                  [["as trained", "1.808", Spread.of(trained["deepseekmoe"])], ["0 shared + 8 routed", "2.414", Spread.of(shared_off)],
                   ["1 shared + 7 routed, the best one skipped", "", Spread.of(best_off)]]))
-    page.results |= {"loss": trained, "skip_top": {m.name: {f"{n}/16": loss(m, skips[m.name][n]) for n in sixteenths} for m in disabled},
+    page.results |= {"loss": trained, "score": scores, "skip_top": {m.name: {f"{n}/16": loss(m, skips[m.name][n]) for n in sixteenths} for m in disabled},
                      "top_k": {k: loss(deepseekmoe, active[k]) for k in ks}, "no_shared": shared_off}
     page.models = models
     return page

@@ -4,13 +4,19 @@ import math
 from dataclasses import dataclass
 from typing import Callable
 
+import alignment
 import balance
 import deepseekmoe
+import device_balance
+import flow
 import modse
 import mohd
+import mohd_more
 import moduleformer
+import moduleformer_more
 import muon
 import smoe_dropout
+import smoe_modulize
 from lab import Keys, Lab, Model
 from page import Page
 
@@ -22,6 +28,7 @@ class Experiment:
     models: list[Model]  # trained from scratch
     evaluations: int  # per seed
     fine_tuning: float = 0  # all steps after pre-training, as a multiple of the pre-training of one model
+    core_hours: float = 0  # per seed with full_steps, estimated; for experiments without a page
 
 
 all_of_them = {
@@ -29,12 +36,26 @@ all_of_them = {
     "deepseekmoe-ablation": Experiment("A shared expert, finer experts", deepseekmoe.ablation, deepseekmoe.ablation_models, 5),
     "deepseekmoe-redundancy": Experiment("How redundant routed experts are", deepseekmoe.redundancy, deepseekmoe.redundancy_models,
                                          26),
+    "deepseekmoe-larger": Experiment("DeepSeekMoE against larger models", deepseekmoe.larger, deepseekmoe.larger_models, 12, core_hours=2.8),
+    "deepseekmoe-ratio": Experiment("How many experts are shared", deepseekmoe.ratio, deepseekmoe.ratio_models, 6, core_hours=1.0),
     "balance": Experiment("Ways to balance experts", balance.run, balance.models, 3),
+    "device-balance": Experiment("Balance of devices", device_balance.run, device_balance.models, 8, core_hours=1.0),
+    "alignment": Experiment("Fine-tuning on chats", alignment.run, alignment.models, 16, 2 / 3, core_hours=0.8),
     "modse": Experiment("Experts of diverse sizes", modse.run, modse.models, 6),
     "mohd": Experiment("Mixture of hidden dimensions", mohd.run, mohd.models, 9),
-    "moduleformer": Experiment("ModuleFormer: modules that specialise", moduleformer.run, moduleformer.models, 20, 7 / 3),
+    "mohd-sizes": Experiment("MoHD of five sizes", mohd_more.sizes, mohd_more.size_models, 12, core_hours=1.1),
+    "mohd-scaling": Experiment("Scaling and gates of sub-dimensions", mohd_more.scaling, mohd_more.scaling_models, 14, 2 * mohd_more.longer, core_hours=2.5),
+    "mohd-decoupled": Experiment("Sub-dimensions of attention and of FFNs", mohd_more.decoupled, mohd_more.decoupled_models, 16, core_hours=1.1),
+    "mohd-allocation": Experiment("How many sub-dimensions", mohd_more.allocation, mohd_more.allocation_models, 11, core_hours=8.0),
+    "mohd-flow": Experiment("Activation flow", flow.run, flow.models, 3, core_hours=0.2),
+    "moduleformer": Experiment("ModuleFormer: modules that specialise", moduleformer.run, moduleformer.models, 36, 7 / 3),
+    "moduleformer-continual": Experiment("ModuleFormer and dense models learn a new domain", moduleformer_more.continual, moduleformer_more.models, 66,
+                                         14 / 3, core_hours=1.9),
+    "moduleformer-speed": Experiment("ModuleFormer against dense models of equal loss", moduleformer_more.speed, moduleformer_more.speed_models, 10,
+                                     core_hours=1.2),
     "muon": Experiment("AdamW and Muon", muon.run, muon.models, len(muon.models)),
-    "smoe-dropout": Experiment("SMoE-Dropout: one model, any number of experts", smoe_dropout.run, smoe_dropout.models, 17),
+    "smoe-dropout": Experiment("SMoE-Dropout: one model, any number of experts", smoe_dropout.run, smoe_dropout.models, smoe_dropout.evaluations),
+    "smoe-dropout-modulize": Experiment("SMoE-Dropout from a dense model", smoe_modulize.run, smoe_modulize.models, 27, 1, core_hours=0.4),
 }
 
 full_steps = 2400

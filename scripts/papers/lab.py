@@ -112,6 +112,24 @@ class Lab:
         results = self.evaluate([(model, seed, arguments) for model in models for seed in self.seeds])
         return {model.name: [results[model.name, seed, arguments]["loss"] for seed in self.seeds] for model in models}
 
+    def scores(self, models: list[Model], *names: str) -> dict[str, list[float]]:
+        """Returns the accuracies of each model by name, one per seed, in percent: on the cloze items from the held-out text of
+        these domains; without names, of all domains."""
+        arguments = ("--tasks", *map(str, self.corpus.items(*names)))
+        return {name: [100 * sum(task["acc"] * task["items"] for task in tasks) / sum(task["items"] for task in tasks) for tasks in of]
+                for name, of in self.tasks(models, arguments).items()}
+
+    def tasks(self, models: list[Model], arguments: tuple[str, ...]) -> dict[str, list[list[dict]]]:
+        """Returns the results of `lyceum eval --tasks` of each model by name: one list of files per seed."""
+        results = self.evaluate([(model, seed, arguments) for model in models for seed in self.seeds])
+        return {model.name: [results[model.name, seed, arguments]["tasks"] for seed in self.seeds] for model in models}
+
+    def bits_per_byte(self, models: list[Model]) -> dict[str, list[float]]:
+        """Returns the bits per byte of each model by name, one per seed, on the held-out text of its own configuration. Models
+        that were not evaluated on it without changes, or whose text has a mask, are left out."""
+        known = {model.name: [(self._known(model, seed, ()) or {}).get("bits_per_byte") for seed in self.seeds] for model in models}
+        return {name: bits for name, bits in known.items() if None not in bits}
+
     def metrics(self, model: Model, seed: int) -> list[dict]:
         with open(self.directory(model, seed) / "metrics.jsonl") as lines:
             return [json.loads(line) for line in lines]
@@ -134,6 +152,12 @@ class Lab:
         """Returns the steps of the routing log's records, and one dataset of each layer's FFN: `counts`, `mean_probability`, …"""
         with h5py.File(self.directory(model, seed) / "routing.h5") as file:
             return file["step"][:], [file["layers"][name][what][:] for name in sorted(file["layers"])]
+
+    def tensors(self, model: Model, seed: int, names: list[str]) -> dict[str, np.ndarray]:
+        """Returns tensors of the run's newest checkpoint by name."""
+        checkpoints = self.directory(model, seed) / "checkpoints"
+        with h5py.File(checkpoints / (checkpoints / "LATEST").read_text().strip() / "index.h5") as file:
+            return {name: file[name][...] for name in names}
 
     def output(self, model: Model, seed: int, name: str, *arguments: str) -> Path:
         """Returns the file `name` in the run's folder. If it does not exist, `lyceum ARGUMENTS FILE` writes it."""
@@ -211,9 +235,9 @@ class Lab:
         return json.loads(file.read_text()).get(" ".join(arguments)) if file.exists() else None
 
     def _evaluate(self, model: Model, seed: int, arguments: tuple[str, ...]) -> None:
-        result = json.loads(self.program.run("eval", "--checkpoint", str(self.directory(model, seed)), "--batches", str(self.eval_batches),
-                                     "--json", *arguments))
-        if result["loss"] is None or not math.isfinite(result["loss"]):
+        batches = () if "--tasks" in arguments else ("--batches", str(self.eval_batches))
+        result = json.loads(self.program.run("eval", "--checkpoint", str(self.directory(model, seed)), *batches, "--json", *arguments))
+        if batches and (result["loss"] is None or not math.isfinite(result["loss"])):
             raise Failed(f"{self.directory(model, seed)} has a loss of {result['loss']}: its training diverged; see its metrics.jsonl")
         with self._evaluated:
             file = self._evals(model, seed)

@@ -1,4 +1,5 @@
 """Tables and curves of losses for most pages."""
+import math
 import statistics
 
 from compare import Difference, Spread
@@ -16,15 +17,31 @@ def parameters(lab: Lab, model: Model) -> tuple[str, str]:
     return millions(counted["total"]), millions(counted["activated"])
 
 
-def loss_table(lab: Lab, models: list[Model], losses: dict, best: Model, pile_loss: dict[str, str] | None = None) -> str:
-    """Returns a table of losses. pile_loss: the losses of the paper by model; None if it has none."""
+def loss_table(lab: Lab, models: list[Model], losses: dict, best: Model, pile_loss: dict[str, str] | None = None, scores: dict | None = None,
+               paper_scores: tuple[str, dict[str, str]] = ("", {})) -> str:
+    """Returns a table of losses. pile_loss: the losses of the paper by model; None if it has none. scores: the accuracies of each
+    model on cloze items; None leaves them out. paper_scores: the paper's benchmark, and its accuracies by model."""
     of_paper = lambda text: [] if pile_loss is None else [text]
+    benchmark, published = paper_scores
+    scored = lambda paper, here: [] if scores is None else [*([paper] if benchmark else []), here]
     rows = []
     for model in models:
         of = losses[model.name]
         behind = "" if model is best else str(Difference.of(of, losses[best.name]))
-        rows.append([model.name, *parameters(lab, model), *of_paper((pile_loss or {}).get(model.name, "")), Spread.of(of), behind])
-    return table(["model", "parameters", "activated", *of_paper("paper: Pile loss"), "here: loss, mean ± sd", f"above {best.name}"], rows)
+        rows.append([model.name, *parameters(lab, model), *of_paper((pile_loss or {}).get(model.name, "")), Spread.of(of), behind,
+                     *scored(published.get(model.name, ""), "" if scores is None else percent(scores[model.name]))])
+    return table(["model", "parameters", "activated", *of_paper("paper: Pile loss"), "here: loss, mean ± sd", f"above {best.name}",
+                  *scored(f"paper: {benchmark}", "here: cloze items")], rows)
+
+
+def percent(values) -> str:
+    """Returns mean ± standard deviation of shares in percent."""
+    spread = Spread.of(values)
+    return f"{spread.mean:.1f}" + ("" if math.isnan(spread.deviation) else f" ± {spread.deviation:.1f}") + " %"
+
+
+about_items = ("Cloze items: the next word of held-out text among four that are about as frequent, of which a random choice is right in 25 %. They are "
+               "the same for all models.")
 
 
 def plot_losses(lab: Lab, axis, models: list[Model]) -> None:

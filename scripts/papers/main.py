@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import experiments
+import items
 import page as pages
 import text
 from errors import Failed
@@ -64,7 +65,8 @@ def main() -> int:
     work = (given.work or project / ("runs/papers-quick" if given.quick else "runs/papers")).resolve()
     out = given.out or (work / "pages" if given.quick else project / "docs/papers")
 
-    summarise = lambda: pages.write_summary(out, {name: each.title for name, each in experiments.all_of_them.items()}, experiments.base(given.quick))
+    summarise = lambda: pages.write_summary(out, {name: each.title for name, each in experiments.all_of_them.items()}, experiments.base(given.quick),
+                                            {name: each.core_hours for name, each in experiments.all_of_them.items()}, experiments.full_steps)
     if given.name == "summary":
         if not out.is_dir():
             raise Failed(f"the folder {out} has no pages: check --out", 2)
@@ -77,6 +79,7 @@ def main() -> int:
 
     size = text.Size(400_000, 40_000, 512) if given.quick else text.Size(28_000_000, 200_000, 2048)
     corpus = text.prepare(program.run, project, work / "text", size)
+    items.prepare(project, corpus, size, 20 if given.quick else 200)
     seeds = list(range(given.first_seed, given.first_seed + given.seeds))
     names = list(experiments.all_of_them) if given.name == "all" else [given.name]
     for name in names:

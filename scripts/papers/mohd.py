@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 
 from compare import Claim, Spread, minus
-from losses import curves, millions
+from losses import about_items, curves, millions, percent
 from lab import Lab, Model
 from page import Page, subplots, table
 
@@ -73,10 +73,12 @@ def run(lab: Lab) -> Page:
     vocab = int(lab.base["model.vocab"])
     counts = {model.name: lab.parameters(model) for model in models}
     blocks = lambda model: counts[model.name]["activated"] - 2 * vocab * int(model.keys["model.hidden"])
+    scores = lab.scores(models)
     rows = [[model.name, *(millions(count) for count in (counts[model.name]["total"], counts[model.name]["activated"], blocks(model))),
-             perplexity.get(model.name, ""), Spread.of(losses[model.name]), f"{math.exp(statistics.fmean(losses[model.name])):.2f}"]
-            for model in models]
-    page.section("Losses", table(["model", "parameters", "activated", "of blocks", "paper: perplexity", "here: loss, mean ± sd", "here: perplexity"], rows),
+             perplexity.get(model.name, ""), Spread.of(losses[model.name]), f"{math.exp(statistics.fmean(losses[model.name])):.2f}",
+             percent(scores[model.name])] for model in models]
+    page.section("Losses", table(["model", "parameters", "activated", "of blocks", "paper: perplexity", "here: loss, mean ± sd", "here: perplexity",
+                                  "here: cloze items"], rows), about_items,
                  curves(lab, page, [llama, half, three_quarters, double, ablations["sub-dimension scaling"]], "mohd.png"))
     routed = [domains(lab, double, seed) for seed in lab.seeds]
     names = lab.corpus.names
@@ -108,7 +110,7 @@ def run(lab: Lab) -> Page:
                  "Total-variation distance of two texts, mean over seeds (0: equal, 1: disjoint); the first column, of a domain's held-out "
                  "and training text, shows how much of it is due to chance:", *tables)
     by_site = lambda values: {site: values(site) for site in halves}
-    page.results |= {"loss": losses,
+    page.results |= {"loss": losses, "score": scores,
                      "total_variation": by_site(lambda site: {f"{names[i]}, {names[j]}": [float(r[site]["distance"][i, j]) for r in routed]
                                                               for i, j in pairs}),
                      "total_variation_of_training_text": by_site(lambda site: {names[i]: [float(r[site]["distance"][i, i + len(names)]) for r in routed]

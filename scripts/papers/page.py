@@ -13,7 +13,7 @@ import matplotlib
 matplotlib.use("Agg")  # files only, no display
 import matplotlib.pyplot as plt  # noqa: E402
 
-from compare import Claim, Difference, seeds_to_see  # noqa: E402
+from compare import Claim, Difference, Spread, seeds_to_see  # noqa: E402
 
 order_of_verdicts = ["opposite", "not seen", "reproduced"]  # claims that were not reproduced come first
 
@@ -83,6 +83,10 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Pa
     """Writes a page and its figures. Returns the path of the page. lab: the one that trained page.models. A repetition with
     other seeds has no page, so the path of its figures is returned; the table of all claims shows it next to the first one."""
     seconds = lab.seconds(page.models)
+    if bits := lab.bits_per_byte(page.models):
+        page.section("Bits per byte", "Of all held-out text of the model's configuration. They do not depend on the tokenizer, unlike nats per token.",
+                     table(["model", "bits per byte, mean ± sd"], [[name, Spread.of(values)] for name, values in bits.items()]))
+        page.results["bits_per_byte"] = bits
     out.mkdir(parents=True, exist_ok=True)
     claims = sorted(page.claims, key=lambda claim: order_of_verdicts.index(claim.verdict))
     tokens = lab.steps * int(lab.base["batch.global"]) * int(lab.base["batch.seq_len"])
@@ -144,15 +148,43 @@ def _seeds_needed(pages: dict[str, dict]) -> str:
                  [row for _, row in sorted(rows, key=lambda each: each[0])])
 
 
-def write_summary(out: Path, names: dict[str, str], base) -> None:
-    """Writes README.md. names: page -> title. base: the keys that all models share. Missing pages are listed as not run. A page whose models are not those of its script
-    has a note, "made" / "note" in its JSON, which says how they differ."""
+def _to_run(pages: dict[str, dict], names: dict[str, str], hours: dict[str, float], full_steps: int) -> str:
+    """Returns the section on experiments without a page, and on pages that are older than their script: those with "made" / "older"
+    in their JSON, which says what the script has in addition, or with a note (write_summary()). hours: core-hours per seed of those without a page."""
+    found = []  # (False for pages whose models differ from those of the paper, core-hours, title, what)
+    for name, title in names.items():
+        made = pages[name]["made"] if name in pages else {}
+        if name in pages and not {"older", "note"} & set(made):
+            continue
+        if name in pages:
+            each = made["seconds_of_training"] / made["seeds"] / made["steps"] * full_steps / 3600
+            found.append(("note" not in made, 3 * each, f"{title} (`{name}`)", f"the script has changed: {made.get('older', made.get('note'))}"))
+        else:
+            found.append((True, 3 * hours[name], f"{title} (`{name}`)", "defined, not run yet"))
+    if not found:
+        return ""
+    rows, total = [], 0.0
+    for _, cost, title, what in sorted(found, key=lambda each: each[:2]):
+        total += cost
+        rows.append([title, what, f"{cost:.1f}", f"{total:.1f}"])
+    return "\n\n".join([
+        "## To run", f"Experiments that are defined, with all their models, evaluations, claims and tables, but were not run yet, and pages to be made again, "
+        f"with the core-hours of three seeds with {full_steps:,} updates: {total:.0f} in all. Those of experiments without a page are "
+        "estimates, from the FLOPs of their models and the time that existing pages of the same paper took for theirs; many small sub-dimensions take "
+        "longer, as steps of tiny models show. Models that several pages share count for each of them, so all together take less. Pages with other "
+        "models than the paper's come first, then those that need the least.",
+        table(["experiment", "state", "core-hours", "with those above"], rows)])
+
+
+def write_summary(out: Path, names: dict[str, str], base, hours: dict[str, float], full_steps: int) -> None:
+    """Writes README.md. names: page -> title. base: the keys that all models share. hours: page -> core-hours per seed, for
+    experiments without a page. Missing pages are listed as not run. A page whose models are not those of its script has a note,
+    "made" / "note" in its JSON, which says how they differ."""
     pages = {name: json.loads(file.read_text()) for name in names if (file := out / f"{name}.json").exists()}
     claims = [Claim(**fields) for page in pages.values() for fields in page["claims"]]
     rows, changing, again, changed, other_texts = [], sum(claim.sign_changes() for claim in claims), 0, 0, set()
     for name, title in names.items():
         if name not in pages:
-            rows.append([f"{title} (`{name}`)", "", "", "not run", ""])
             continue
         others = _repeated(out, name)
         note = pages[name]["made"].get("note")
@@ -180,4 +212,4 @@ def write_summary(out: Path, names: dict[str, str], base) -> None:
         seeds += f"\n\nWith other seeds, {changed} of {counted(again, 'verdict')} changed (bold in the last column). Their text: {', '.join(sorted(other_texts))}."
     power = (Path(__file__).parent / "seeds_needed.md").read_text().strip()
     (out / "README.md").write_text("\n\n".join([introduction, table(["claim", "paper", "here", "verdict", "other seeds"], rows), seeds, power,
-                                                _seeds_needed(pages)]) + "\n")
+                                                _seeds_needed(pages), *filter(None, [_to_run(pages, names, hours, full_steps)])]) + "\n")

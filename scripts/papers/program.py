@@ -22,6 +22,13 @@ class Program:
 
     def run(self, *arguments: str) -> str:
         """Runs `lyceum ARGUMENTS` and returns its output."""
+        return self._run(arguments)[0]
+
+    def messages(self, *arguments: str) -> str:
+        """Runs `lyceum ARGUMENTS` and returns what it writes to standard error."""
+        return self._run(arguments)[1]
+
+    def _run(self, arguments: tuple[str, ...]) -> tuple[str, str]:
         with self._lock:
             self.require_wanted()
             process = subprocess.Popen([self.path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -38,7 +45,7 @@ class Program:
             raise Stopped
         if process.returncode:
             raise Failed(f"lyceum {' '.join(arguments)}\n{err.strip()}", process.returncode if process.returncode > 0 else 1)
-        return out
+        return out, err
 
     @functools.cached_property
     def version(self) -> str:

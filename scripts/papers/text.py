@@ -67,6 +67,10 @@ class Corpus:
         """Returns the value of data.valid for the held-out text of these domains; "all" is one file with all domains."""
         return " ".join(str(self.folder / f"{name}-valid") for name in names or self.names)
 
+    def items(self, *names: str) -> list[Path]:
+        """Returns the files of cloze items from the held-out text of these domains; without names, of all domains."""
+        return [self.folder / f"{name}-items.jsonl" for name in names or self.names]
+
     @property
     def tokenizer(self) -> Path:
         return self.folder / "tokenizer.model"
@@ -99,21 +103,26 @@ def _files(domain: Domain):
     return sorted(regular, key=lambda path: hashlib.sha256(str(path).encode()).digest())
 
 
+def texts(domain: Domain):
+    """Yields each different text of a domain with its path, and True if it is held out."""
+    seen = set()
+    for path in _files(domain):
+        text = _text(path)
+        if text is None:
+            continue
+        digest = hashlib.sha256(text.encode()).digest()
+        if digest not in seen:
+            seen.add(digest)
+            yield path, text, int.from_bytes(digest[:4], "big") % held_out_share == 0
+
+
 def _collect(domain: Domain, size: Size, train: Path, valid: Path) -> dict[str, int]:
     """Writes the text of a domain to two files of JSON lines. Returns the bytes of text in each."""
     room = {train: size.train_bytes, valid: size.valid_bytes}
-    seen = set()
     with open(train, "w") as train_file, open(valid, "w") as valid_file:
         files = {train: train_file, valid: valid_file}
-        for path in _files(domain):
-            text = _text(path)
-            if text is None:
-                continue
-            digest = hashlib.sha256(text.encode()).digest()
-            if digest in seen:
-                continue
-            seen.add(digest)
-            part = valid if int.from_bytes(digest[:4], "big") % held_out_share == 0 else train
+        for _, text, held_out in texts(domain):
+            part = valid if held_out else train
             if (length := len(text.encode())) <= room[part]:
                 files[part].write(json.dumps({"text": text}) + "\n")
                 room[part] -= length

@@ -2,11 +2,11 @@
 """Makes cloze items from plain text, for `lyceum eval --tasks`: the context is some words of the text, the right choice the word
 that follows, and the others are words of the same text that occur about as often.
 
-    scripts/tasks/cloze.py TEXT… --out cloze.jsonl [--items 300] [--words 40] [--distractors 3] [--seed 1]
+    scripts/tasks/cloze.py TEXT… --out cloze.jsonl [--items 300] [--least N] [--words 40] [--distractors 3] [--seed 1]
 
 TEXT is a UTF-8 file, or a folder whose *.txt and *.md files are read. The right word is not among the last words of the context
 (it could be copied otherwise), has at least three letters and occurs several times in the whole text. Use text that the models
-were not trained on.
+were not trained on. With --least, a text that has room for fewer items gives as many as it can, but not fewer than N.
 """
 import argparse
 import random
@@ -46,18 +46,18 @@ def candidates(text: str, words: int, frequent: set[str]) -> list[tuple[str, str
     return pairs
 
 
-def cloze(texts: list[str], items: int, words: int, distractors: int, seed: int) -> list[dict]:
+def cloze(texts: list[str], items: int, words: int, distractors: int, seed: int, least: int | None = None) -> list[dict]:
     counts = Counter(word for text in texts for word in text.split() if WORD.fullmatch(word))
     ranked = [word for word, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])) if count >= LEAST_COUNT]
     rank = {word: i for i, word in enumerate(ranked)}
     if len(ranked) <= distractors:
         raise ValueError(f"{len(ranked)} words occur {LEAST_COUNT} times or more: the text is too short")
     pairs = [pair for text in texts for pair in candidates(text, words, set(ranked))]
-    if len(pairs) < items:
+    if len(pairs) < (items if least is None else min(items, least)):
         raise ValueError(f"the text has room for {len(pairs)} items of {words} words: lower --items, or add text")
     drawn = random.Random(seed)
     made = []
-    for context, word in drawn.sample(pairs, items):
+    for context, word in drawn.sample(pairs, min(items, len(pairs))):
         first = max(0, min(rank[word] - BAND // 2, len(ranked) - BAND))
         others = [other for other in ranked[first:first + BAND] if other.lower() != word.lower()]
         if len(others) < distractors:
@@ -71,16 +71,17 @@ def main() -> None:
     parser.add_argument("text", nargs="+")
     parser.add_argument("--out", required=True)
     parser.add_argument("--items", type=int, default=300)
+    parser.add_argument("--least", type=int, metavar="N", help="accept fewer items, but at least N, if the text has no room for more")
     parser.add_argument("--words", type=int, default=40, help="words of a context")
     parser.add_argument("--distractors", type=int, default=3, help="wrong words per item")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    for name in "items", "distractors":
-        if getattr(given, name) < 1:
+    for name in "items", "least", "distractors":
+        if getattr(given, name) is not None and getattr(given, name) < 1:
             parser.error(f"--{name} must be at least 1")
     if given.words < COPY_WINDOW:
         parser.error(f"--words must be at least {COPY_WINDOW}")
-    files.write(given.out, cloze(texts_of(given.text), given.items, given.words, given.distractors, given.seed))
+    files.write(given.out, cloze(texts_of(given.text), given.items, given.words, given.distractors, given.seed, given.least))
 
 
 if __name__ == "__main__":

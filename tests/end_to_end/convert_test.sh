@@ -157,6 +157,7 @@ refused 2 "a divisor of its width 96" modulize "$work/dense" --experts=7
 refused 2 "moe.experts cannot be set: modulize determines it" modulize "$work/dense" --experts=6 --moe.experts=3
 refused 2 "give either --routing" prune "$work/sparse" --threshold=0.5
 refused 2 "site = head: must be ffn or attention" insert "$work/sparse" --experts=1 --site=head
+refused 2 "no architecture in transformers can represent this model; .*except for model.attention = moa" export-hf "$work/heads"
 refused 2 "no routed experts in its attention" insert "$work/sparse" --experts=1 --site=attention
 refused 2 "batches needs --data" prune "$work/sparse" "${prune[@]}" 0.5 --batches=3
 refused 2 "did you mean|unrecognised" modulize "$work/dense" --expertz=7

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Usage: papers_test.sh LYCEUM SOURCE_DIR. Trains the models of the papers on two ranks, with smaller sizes and otherwise as
-# configured. Each one learns, and has the losses and choices of its paper.
+# configured. Each one learns, and has the losses and choices of its paper. Claims of a page in docs/papers have the direction
+# of the paper.
 . "$(dirname "$0")/lib.sh" "$@"
+python=${LYCEUM_PYTHON:-$source/.venv/bin/python}
+[[ -x $python ]] || fail "LYCEUM_PYTHON must name a Python with h5py and matplotlib: scripts/install-deps.sh"
 make_data
 sizes=(--model.layers=2 --model.hidden=32 --model.heads=2 --model.kv_heads=2 --model.head_dim=16 --model.ffn_hidden=48 --model.vocab=384
   --batch.global=8 --batch.micro=2 --batch.seq_len=32)
@@ -92,3 +95,50 @@ for model in gpt-oss-20b qwen3-30b-a3b qwen3-235b-a22b olmoe-1b-7b mixtral-8x7b 
   experts=${experts#*--moe.experts=}
   chosen "$k" "${experts%% *}"
 done
+
+# The page of SMoE-Dropout: with the losses of the paper's Table 1 all claims are reproduced, and with the negated ones their
+# opposites. The program accepts the configuration of each model.
+"$python" - "$source" >"$work/configurations" <<'END' || fail "the page of SMoE-Dropout is not that of the paper"
+import sys
+import numpy as np
+sys.path.insert(0, sys.argv[1] + "/scripts/papers")
+import experiments, smoe_dropout
+
+bpc = {"dense-704": 1.2, "dense-dropout": 1.1623, "dense-concrete": 1.3335, "dense-dropblock": 1.2468, "thor": 1.3110, "smoe-learned": 1.1896,
+       "smoe-dropout": 1.1486}
+
+class Lab:
+    seeds, base = [1, 2, 3], experiments.base(quick=False)
+
+    def __init__(self, sign):
+        self.sign, self.trained, self.evaluations = sign, [], 0
+
+    def train(self, models):
+        self.trained += models
+
+    def evaluate(self, wanted):
+        self.evaluations += len(wanted)
+        return {(model.name, seed, arguments): {"loss": self.sign * self.loss(model, arguments)} for model, seed, arguments in wanted}
+
+    def loss(self, model, arguments):  # SMoE-Dropout with half of the experts has 1.1776
+        k = int(arguments[0].split("=")[1]) if arguments else model.keys.get("moe.top_k")
+        return bpc[model.name] + ((16 - k) / 8 * (1.1776 - 1.1486) if model.name == "smoe-dropout" else 0)
+
+    def tensors(self, model, seed, names):
+        return {name: np.array([-np.log(3)]) for name in names}
+
+for sign, verdict in ((1, "reproduced"), (-1, "opposite")):
+    lab = Lab(sign)
+    page = smoe_dropout.run(lab)
+    others = [claim for claim in page.claims if claim.verdict != verdict]
+    assert not others, others
+    assert {model.name for model in lab.trained} == set(bpc), lab.trained
+    assert lab.evaluations == len(lab.seeds) * experiments.all_of_them["smoe-dropout"].evaluations, lab.evaluations
+    rates = page.results["concrete_rates"]
+    assert len(rates) == 9 and all(abs(rate - 0.25) < 1e-12 for of_site in rates.values() for rate in of_site), rates
+for model in smoe_dropout.models:
+    print(*[f"--{key}={value}" for key, value in (lab.base | model.keys).items()])
+END
+while read -ra keys; do
+  expect 0 "$lyceum" train --print-config "${keys[@]}" </dev/null
+done <"$work/configurations"

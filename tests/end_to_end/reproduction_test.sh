@@ -32,24 +32,30 @@ for name in moduleformer smoe-dropout; do
   expect 0 "${reproduce[@]}" "$name"
   says out "^$name: $pages/$name.md$"
 done
-"$python" - "$pages" <<'END' || fail "the pages differ from the results of the runs"
+"$python" - "$pages" "$source/scripts/papers" <<'END' || fail "the pages differ from the results of the runs"
 import json, math, pathlib, sys
+sys.path.insert(0, sys.argv[2])
+import experiments
 pages = pathlib.Path(sys.argv[1])
-for name, claims in (("moduleformer", 7), ("smoe-dropout", 5)):
+for name, claims in (("moduleformer", 8), ("smoe-dropout", 15)):
     text, kept = (pages / f"{name}.md").read_text(), json.loads((pages / f"{name}.json").read_text())
     assert len(kept["claims"]) == claims and kept["made"]["seeds"] == 2 and kept["made"]["steps"] == 20
     for claim in kept["claims"]:
         assert claim["text"] in text.replace("\\|", "|") and claim["verdict"] in ("reproduced", "not seen", "opposite"), claim
     assert str(pages.parent) not in text, "a path of this machine"
     assert (pages / f"{name}.png").stat().st_size > 10_000
+    bits = kept["results"]["bits_per_byte"]
+    assert "## Bits per byte" in text and bits and all(0 < each < 8 for seeds in bits.values() for each in seeds), bits
+scores = json.loads((pages / "moduleformer.json").read_text())["results"]["tuned_score"]
+assert len(scores) == 16 and all(len(seeds) == 2 and 0 <= each <= 100 for seeds in scores.values() for each in seeds), scores
 results = json.loads((pages / "smoe-dropout.json").read_text())["results"]
 # The loss starts at ln 512 and decreases, with any number of experts.
-losses = [loss for by_k in results["top_k"].values() for seeds in by_k.values() for loss in seeds] + results["dense"]
-assert len(losses) == 2 * (2 * 8 + 1) and all(4 < loss < math.log(512) for loss in losses), losses
+losses = [loss for by_model in (*results["top_k"].values(), results["dense"]) for seeds in by_model.values() for loss in seeds]
+assert len(losses) == 2 * (3 * 8 + 4) and all(4 < loss < math.log(512) for loss in losses), losses
 summary = (pages / "README.md").read_text()
-assert summary.count("not run") == 7 and "[SMoE-Dropout" in summary, summary
+assert summary.count("defined, not run yet") == len(list(experiments.all_of_them)) - 2 and "[SMoE-Dropout" in summary, summary
 unseen = [claim for name in ("moduleformer", "smoe-dropout") for claim in json.loads((pages / f"{name}.json").read_text())["claims"] if claim["verdict"] == "not seen"]
-needed = summary.split("## What claims that are not seen would need")[1]
+needed = summary.split("## What claims that are not seen would need")[1].split("## To run")[0]
 assert all(claim["text"] in needed.replace("\\|", "|") for claim in unseen) and needed.count("\n| [") == len(unseen), summary
 END
 cp "$pages/smoe-dropout.json" "$work/first.json"
@@ -63,6 +69,23 @@ expect 0 "${reproduce[@]}" smoe-dropout
 "$python" -c 'import json, sys; a, b = (json.load(open(path))["results"] for path in sys.argv[1:]); sys.exit(a != b)' \
   "$pages/smoe-dropout.json" "$work/first.json" || fail "the same command gave other figures"
 
+# The configurations of all models that are trained from scratch are valid.
+"$python" - "$lyceum" "$source/scripts/papers" "$work/plans" <<'END' || fail "a model has no valid configuration"
+import pathlib, subprocess, sys
+from concurrent.futures import ThreadPoolExecutor
+sys.path.insert(0, sys.argv[2])
+import experiments
+from lab import _write_config
+def message(model):
+    keys = experiments.base(quick=False) | {"optim.warmup_steps": 240, "data.train": "1 x", "data.tokenizer": "x.model", "run.steps": 2400} | model.keys
+    config = _write_config(pathlib.Path(sys.argv[3], model.name), keys)
+    return subprocess.run([sys.argv[1], "plan", "--config", config, "--ranks", "1"], capture_output=True, text=True).stderr
+models = {model.name: model for experiment in experiments.all_of_them.values() for model in experiment.models}
+with ThreadPoolExecutor(2) as pool:
+    messages = {name: text for name, text in zip(models, pool.map(message, models.values())) if text}
+assert len(models) > 60 and not messages, messages
+END
+
 # Other seeds do not change the page, and are listed next to the first one in the table of all claims.
 cp "$pages/smoe-dropout.md" "$work/first.md"
 expect 0 "${reproduce[@]}" smoe-dropout --first-seed 3
@@ -74,5 +97,5 @@ pages = pathlib.Path(sys.argv[1])
 first, other = (json.loads((pages / f"smoe-dropout{name}.json").read_text()) for name in ("", "-seeds-3-4"))
 assert first["results"]["dense"] != other["results"]["dense"]
 summary = (pages / "README.md").read_text()
-assert summary.count("(seeds 3 to 4)") == len(first["claims"]) == 5 and "of 5 verdicts changed" in summary, summary
+assert summary.count("(seeds 3 to 4)") == len(first["claims"]) == 15 and "of 15 verdicts changed" in summary, summary
 END

@@ -12,6 +12,7 @@
 #include "core/cuda_copy.h"
 #include "core/cuda_event.h"
 #include "core/cuda_graph.h"
+#include "core/cuda_processors.h"
 #include "core/polling.h"
 #include "core/profile.h"
 #include "core/recorded_work.h"
@@ -143,6 +144,11 @@ TEST(CudaStream, CopiesShareWhatKernelsKeep) {
   EXPECT_EQ(copy.keep<Kept>().calls, 1);
   EXPECT_EQ(other.keep<Kept>().calls, 0);
   EXPECT_GT(one.processors(), 0);
+  EXPECT_EQ(persistent_processors(one), one.processors());
+  leave_processors(one, 1);
+  EXPECT_EQ(persistent_processors(copy), one.processors() - 1);
+  leave_processors(one, 1000);
+  EXPECT_EQ(persistent_processors(copy), one.processors() - one.processors() / 2);
 }
 
 TEST(CudaEvent, OrdersTwoStreams) {

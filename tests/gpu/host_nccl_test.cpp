@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/allocator.h"
+#include "core/cuda_processors.h"
 #include "host_stream.h"
 #include "parallel/comm/cuda/nccl_carrier.h"
 #include "parallel/comm/mesh.h"
@@ -352,6 +353,17 @@ TEST_F(HostNccl, EveryLaneHasTheChannelsOfItsTransport) {
     EXPECT_EQ(host_nccl::configuration(lane->handle()).maxCTAs, expected);
     EXPECT_EQ(host_nccl::configuration(lane->handle()).minCTAs, INT_MIN);
   }
+}
+
+TEST_F(HostNccl, PersistentKernelsLeaveMultiprocessorsForItsChannels) {
+  const CudaStream free(stream.device()), limited(stream.device());
+  {
+    const ProcessGroup one = test_world().on(free, Transport::nccl, tested_nccl());
+    const ProcessGroup two = test_world().on(limited, Transport::nccl, {.channels = 1});
+    EXPECT_EQ(persistent_processors(free), free.processors());
+    EXPECT_EQ(persistent_processors(limited), limited.processors() - (size > 1 ? 1 : 0));
+  }
+  EXPECT_EQ(persistent_processors(limited), limited.processors());
 }
 
 TEST_F(HostNccl, NothingIsShared) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/allocator.h"
+#include "core/cuda_processors.h"
 #include "kernels/activated_bank.h"
 #include "kernels/attention_problem.h"
 #include "kernels/cuda/attention_kernels.cuh"
@@ -23,16 +24,21 @@ namespace {
 using namespace test;
 using grouped::Kernel;
 
-/// Returns a function that computes a grouped product with the given kernel, on device copies of its operands.
-auto by(Kernel kernel) {
-  return [kernel](const auto& product) {
-    run_mirrored(product, [kernel](const Stream& stream, const auto& on_device) {
-      grouped::run(std::get<CudaStream>(stream), on_device, kernel);
+/// Returns a function that computes a grouped product with the given kernel, on device copies of its operands. `left`:
+/// see leave_processors().
+auto by(Kernel kernel, int left = 0) {
+  return [kernel, left](const auto& product) {
+    run_mirrored(product, [kernel, left](const Stream& stream, const auto& on_device) {
+      const CudaStream& cuda = std::get<CudaStream>(stream);
+      leave_processors(cuda, left);
+      grouped::run(cuda, on_device, kernel);
+      leave_processors(cuda, 0);
     });
   };
 }
 
-/// Checks a product of rows. Padding rows of inputs must not be read, and two runs must give the same bits.
+/// Checks a product of rows. Padding rows of inputs must not be read, and runs on different numbers of
+/// multiprocessors must give the same bits.
 void check_rows(const Case& c, Kernel kernel, bool transpose) {
   auto bank = Bank<bfloat16>::made<bfloat16>(c.rows, c.in, c.out, transpose, false, c.gap);
   auto exact = Bank<double>::made<bfloat16>(c.rows, c.in, c.out, transpose, false, c.gap);
@@ -44,7 +50,7 @@ void check_rows(const Case& c, Kernel kernel, bool transpose) {
     expect_rounded<bfloat16>(bank.y_of(e), exact.y_of(e));
   }
   const std::vector<bfloat16> first = bank.y;
-  by(kernel)(bank.product(transpose));
+  by(kernel, 9)(bank.product(transpose));
   EXPECT_EQ(std::memcmp(first.data(), bank.y.data(), first.size() * sizeof(bfloat16)), 0) << "other bits";
 }
 

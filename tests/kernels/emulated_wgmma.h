@@ -9,14 +9,14 @@
 
 namespace lyceum::test {
 
-/// Emulates a grouped product by a wgmma kernel with two thread blocks, or two clusters of blocks: loads, barriers,
+/// Emulates a grouped product by a wgmma kernel with a few thread blocks, or clusters of blocks: loads, barriers,
 /// products and results together.
 template <class Tiling, class Act = grouped::NoActivation>
 struct WgmmaBlocks {
   template <grouped::Product product, grouped::Pick picked>
   void run(const HostPlan& plan) const {
     using Tile = grouped::TileOf<product, Act, Tiling>;
-    constexpr int blocks = 2 * Tiling::cluster;
+    const int blocks = clusters * Tiling::cluster;
     std::vector<EmulatedMap> a_maps, b_maps, c_maps;
     for (const grouped::Expert& expert : plan.ordered) {
       a_maps.push_back(map_of(grouped::lines_of_a(product, expert), Tile::a_lines));
@@ -41,6 +41,7 @@ struct WgmmaBlocks {
   }
 
   EmulatedBlock::Order order;
+  int clusters = 2;  // of Tiling::cluster blocks
 
  private:
   static EmulatedMap map_of(const grouped::Lines& lines, int box_lines) {

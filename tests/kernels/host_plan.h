@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "kernels/cuda/grouped_tiles.h"
@@ -125,6 +126,29 @@ void expect_right_picked(const Case& c, const Blocks& blocks) {
   blocks.template run<product, picked>(HostPlan::of<product, picked>(bank, Tiling::m, Tiling::n));
   run_picking(exact, which, [](const auto& description) { lyceum::run(CpuStream(1), description); });
   expect_right_picking(bank, exact, which);
+}
+
+/// Expects the same bits of a product from two emulations, which differ in their numbers of blocks.
+template <class Tiling, grouped::Product product, class Blocks>
+void expect_same_bits(const Case& c, const Blocks& one, const Blocks& other) {
+  const auto result = [&](const Blocks& blocks) {
+    constexpr bool gradient = product == grouped::Product::weight_grad;
+    auto bank =
+        Bank<bfloat16>::made<bfloat16>(c.rows, c.in, c.out, product == grouped::Product::forward, gradient, c.gap);
+    constexpr grouped::Pick none = grouped::Pick::none;
+    blocks.template run<product, none>(HostPlan::of<product, none>(bank, Tiling::m, Tiling::n));
+    std::vector<float> values;
+    for (const bfloat16 value : bank.y) values.push_back(static_cast<float>(value));
+    for (const auto& matrix : bank.gradients) {
+      for (std::int64_t r = 0; r < matrix.rows; ++r) {
+        values.insert(values.end(), matrix.row(r), matrix.row(r) + matrix.cols);
+      }
+    }
+    return values;
+  };
+  const std::vector<float> first = result(one), second = result(other);
+  ASSERT_EQ(first.size(), second.size());
+  EXPECT_EQ(std::memcmp(first.data(), second.data(), first.size() * sizeof(float)), 0);
 }
 
 /// Checks all three products.

@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr double connection = 524288 + 4915200 + 4194304;  // LL, LL128, Simple
+constexpr double mebibyte = 1 << 20, local = 12 * mebibyte, network = 20 * mebibyte;  // both ends of a connection
 
 Config on_gpus(int channels) {
   Config config;
@@ -26,54 +26,126 @@ Config on_gpus(int channels) {
   return config;
 }
 
-double bytes_of(const ParallelConfig& parallel, int world, Axis axis, Transfer transfer, int channels) {
+/// Returns the bytes of the connections of a group of `ranks` ranks on an axis that carries a transfer of passes.
+double connections(ParallelConfig parallel, int world, Axis axis, Transfer transfer, int channels) {
   Config config = on_gpus(channels);
+  config.parallel = parallel;
   const MeshRank mesh_rank = MeshRank::of(parallel, world, 0);
-  Traffic traffic;
-  traffic.add(mesh_rank, axis, transfer, 100);
-  return nccl_bytes(config, mesh_rank, traffic, false);
+  const std::vector<RunGroup> groups{{"group", RunGroup::Use::passes, axis, mesh_rank.size(axis)}};
+  const auto bytes = [&](const RankPlan& plan) {
+    return nccl_communicators(config, mesh_rank, plan, groups, channels).front().bytes;
+  };
+  RankPlan plan;
+  plan.passes.add(mesh_rank, axis, transfer, 100);
+  return bytes(plan) - bytes({});
 }
 
-TEST(NcclMemory, HasBuffersForEveryChannelAndSender) {
-  const ParallelConfig none, experts{.expert = 8}, stages{.pipeline = 4};
-  EXPECT_EQ(bytes_of(none, 2, Axis::data, Transfer::all_reduce, 3), 3 * connection);
-  EXPECT_EQ(bytes_of(none, 8, Axis::data, Transfer::reduce_scatter, 3), 3 * (2 * connection + 8 * 2097152));
-  EXPECT_EQ(bytes_of(none, 64, Axis::data, Transfer::all_gather, 3), 3 * (2 * connection + 8 * 2097152));
-  EXPECT_EQ(bytes_of(experts, 8, Axis::expert, Transfer::all_to_all, 3), 4 * 7 * connection) << "a power of two";
-  EXPECT_EQ(bytes_of(stages, 4, Axis::pipeline, Transfer::send, 1), 2 * connection);
-  EXPECT_EQ(bytes_of(none, 8, Axis::data, Transfer::all_reduce, 0), 0);
+TEST(NcclMemory, HasBuffersForEveryChannelAndConnection) {
+  using enum Transfer;
+  const Axis stage = Axis::data_tensor;
+  const ParallelConfig one{.host_ranks = 8}, experts{.expert = 8, .host_ranks = 8};
+  const double in_switch = 2 * mebibyte * 8;
+  EXPECT_EQ(connections(one, 2, stage, all_reduce, 3), 3 * (local + 2 * 2 * mebibyte));
+  EXPECT_EQ(connections(one, 8, stage, all_reduce, 3), 3 * (2 * local + in_switch)) << "a tree is a chain";
+  EXPECT_EQ(connections(one, 8, stage, all_gather, 3), 3 * (local + in_switch)) << "a ring";
+  EXPECT_EQ(connections(experts, 8, Axis::expert, all_to_all, 3), 4 * 7 * local) << "a power of two";
+
+  EXPECT_EQ(connections(one, 64, stage, all_reduce, 3), 3 * (8 * network + in_switch)) << "two kinds of trees";
+  EXPECT_EQ(connections(one, 64, stage, reduce_scatter, 3), 3 * (network + in_switch));
+  EXPECT_EQ(connections({.host_ranks = 1}, 8, stage, reduce_scatter, 3), 3 * (1 + 3) * network) << "also log2 of 8";
+  const ParallelConfig far{.expert = 16, .host_ranks = 8};
+  EXPECT_EQ(connections(far, 16, Axis::expert, all_to_all, 4), 4 * (7 * local + 9 * 2 * mebibyte)) << "shared buffers";
+  const ParallelConfig unknown{.expert = 16};
+  EXPECT_EQ(connections(unknown, 16, Axis::expert, all_to_all, 4), connections(far, 16, Axis::expert, all_to_all, 4));
+}
+
+TEST(NcclMemory, HasACommunicatorForEveryGroupAndDirection) {
+  Config config = on_gpus(2);
+  config.parallel.pipeline = 4;
+  config.model.layers = 4;
+  config.model.tie_embeddings = true;
+  config.optim.rule = UpdateRuleName::muon;
+  resolve(config, 8);
+  const MeshRank first = MeshRank::of(config.parallel, 8, 0), second = MeshRank::of(config.parallel, 8, 2);
+  RankPlan plan;
+  const auto names = [&](const MeshRank& mesh_rank, int rank, bool reading = false) {
+    plan.rank = rank;
+    std::vector<std::string> all;
+    for (const NcclCommunicator& one :
+         nccl_communicators(config, mesh_rank, plan, groups_of_rank(config, 8, plan, reading), 2, reading)) {
+      all.push_back(one.name + " " + std::to_string(one.ranks));
+      EXPECT_GE(one.bytes, (2 + 3 * 2) * 2 * mebibyte) << one.name;
+    }
+    return all;
+  };
+  std::vector<std::string> expected{"world 8",
+                                    "data 2",
+                                    "pipeline 4",
+                                    "data_tensor 2",
+                                    "expert_data 2",
+                                    "data gradients 2",
+                                    "data values 2",
+                                    "data_tensor gradients 2",
+                                    "data_tensor values 2",
+                                    "expert_data gradients 2",
+                                    "expert_data values 2",
+                                    "muon 2",
+                                    "muon 2",
+                                    "muon experts 2",
+                                    "pipeline ends 2",
+                                    "pipeline messages from 0 to 1 2",
+                                    "pipeline messages from 1 to 0 2"};
+  EXPECT_EQ(names(first, 0), expected);
+  expected.insert(expected.end(), {"pipeline messages from 1 to 2 2", "pipeline messages from 2 to 1 2"});
+  EXPECT_EQ(names(second, 2), expected);
+  EXPECT_THAT(names(second, 2, true),
+              testing::ElementsAre("world 8", "data 2", "pipeline 4", "data_tensor 2", "expert_data 2",
+                                   "pipeline messages from 0 to 1 2", "pipeline messages from 1 to 2 2"));
 }
 
 TEST(NcclMemory, IsOnlyThatOfNccl) {
   Config config = on_gpus(2);
-  const MeshRank mesh_rank = MeshRank::of(config.parallel, 2, 0);
-  Traffic traffic;
-  traffic.add(mesh_rank, Axis::data, Transfer::all_reduce, 100);
-  EXPECT_GT(nccl_bytes(config, mesh_rank, traffic, false), 0);
-  EXPECT_EQ(nccl_bytes(config, mesh_rank, {}, false), 0);
+  EXPECT_TRUE(sends_by_nccl(config, false));
   config.parallel.transport = TransportKind::staged;
-  EXPECT_EQ(nccl_bytes(config, mesh_rank, traffic, true), 0);
+  EXPECT_FALSE(sends_by_nccl(config, true));
   config.parallel.transport = TransportKind::automatic;
   config.run.device = DeviceKind::cpu;
-  EXPECT_EQ(nccl_bytes(config, mesh_rank, traffic, false), 0);
-  EXPECT_GT(nccl_bytes(config, mesh_rank, traffic, true), 0) << "a cluster";
+  EXPECT_FALSE(sends_by_nccl(config, false));
+  EXPECT_TRUE(sends_by_nccl(config, true)) << "a cluster";
 }
 
 TEST(NcclMemory, IsPartOfAPlan) {
-  const auto planned = [](int channels) {
+  const auto planned = [](int channels, int world = 8) {
     Config config = on_gpus(channels);
-    resolve(config, 8);
-    return plan_mesh(config, 8, {});
+    resolve(config, world);
+    return plan_mesh(config, world, {});
+  };
+  const auto json_of = [](const MeshPlan& plan) {
+    return nlohmann::json::parse(json_report(plan, {}, nullptr, 1e9)).at("memory_bytes_per_rank");
   };
   const MeshPlan without = planned(0), with = planned(4);
   const RankMemory& memory = with.fullest().memory;
-  EXPECT_GT(memory.nccl, 4 * connection);
+  EXPECT_GT(memory.nccl, 4 * local);
   EXPECT_EQ(with.peak_memory(), without.peak_memory() + memory.nccl);
-  const auto json = nlohmann::json::parse(json_report(with, {}, nullptr, 1e9)).at("memory_bytes_per_rank");
-  EXPECT_EQ(json.at("nccl"), std::llround(memory.nccl));
+  EXPECT_EQ(json_of(with).at("nccl"), std::llround(memory.nccl));
   EXPECT_THAT(memory_table(with), HasSubstr("NCCL"));
   EXPECT_THAT(memory_table(without), Not(HasSubstr("NCCL")));
   EXPECT_THAT(shortage(with, with.peak_memory() - 1, "a rank"), HasSubstr(", NCCL "));
+
+  const double most = unlimited_nccl_bytes(without, false);
+  EXPECT_GT(most, 10 * memory.nccl);
+  EXPECT_EQ(unlimited_nccl_bytes(with, false), 0);
+  EXPECT_EQ(json_of(without).at("nccl_at_most"), std::llround(most));
+  EXPECT_FALSE(json_of(with).contains("nccl_at_most"));
+  EXPECT_THAT(mesh_report(without, {}, 1e9), HasSubstr("not counted: memory of NCCL"));
+  EXPECT_THAT(mesh_report(with, {}, 1e9), Not(HasSubstr("not counted")));
+  EXPECT_EQ(unlimited_nccl_bytes(planned(0, 1), false), 0) << "one rank";
+
+  Config config = on_gpus(4);
+  resolve(config, 8);
+  const double reading = plan_inference(config, 8, Reading::evaluate).fullest().memory.nccl;
+  EXPECT_GT(reading, 0);
+  EXPECT_LT(reading, memory.nccl);
 }
 
 }  // namespace

@@ -114,6 +114,11 @@ class Tasks(unittest.TestCase):
         self.assertGreater(len({item["answer"] for item in made}), 3)  # the right choice is anywhere
         with self.assertRaisesRegex(ValueError, "room for"):
             cloze.cloze([text], 10000, 30, 3, 1)
+        room = len(cloze.cloze([text], 10000, 30, 3, 1, least=10))
+        self.assertTrue(10 <= room < 10000)
+        with self.assertRaisesRegex(ValueError, f"room for {room} items"):
+            cloze.cloze([text], 10000, 30, 3, 1, least=room + 1)
+        self.assertEqual(cloze.cloze([text], 200, 30, 3, 1, least=10), made)
 
     def test_cloze_writes_a_file(self):
         (self.folder / "text.txt").write_text(" ".join(f"word{chr(97 + i * i % 26)}" for i in range(500)))

@@ -16,6 +16,8 @@ template <class T>
 void run_plain(const CudaStream& stream, const StickForwardTask<T>& task);
 template <class T>
 void run_plain(const CudaStream& stream, const StickBackwardTask<T>& task);
+/// The explicit instantiation of run_plain() for a task.
+#define LYCEUM_PLAIN_INSTANCE(...) template void run_plain(const CudaStream&, const __VA_ARGS__&);
 
 /// Computes task.delta = Σ_d out · d_out.
 template <class T>

@@ -141,14 +141,9 @@ void run_plain(const CudaStream& stream, const BackwardTask<T>& task) {
              warp_row_bytes<T>(shape), task);
 }
 
-template void run_plain(const CudaStream&, const ForwardTask<float>&);
-template void run_plain(const CudaStream&, const ForwardTask<double>&);
-template void run_plain(const CudaStream&, const ForwardTask<bfloat16>&);
-template void run_plain(const CudaStream&, const BackwardTask<float>&);
-template void run_plain(const CudaStream&, const BackwardTask<double>&);
-template void run_plain(const CudaStream&, const BackwardTask<bfloat16>&);
-template void run_delta(const CudaStream&, const BackwardTask<float>&);
-template void run_delta(const CudaStream&, const BackwardTask<double>&);
-template void run_delta(const CudaStream&, const BackwardTask<bfloat16>&);
+LYCEUM_FLOATS(LYCEUM_PLAIN_INSTANCE, ForwardTask)
+LYCEUM_FLOATS(LYCEUM_PLAIN_INSTANCE, BackwardTask)
+#define LYCEUM_DELTA_INSTANCE(...) template void run_delta(const CudaStream&, const __VA_ARGS__&);
+LYCEUM_FLOATS(LYCEUM_DELTA_INSTANCE, BackwardTask)
 
 }  // namespace lyceum::cuda

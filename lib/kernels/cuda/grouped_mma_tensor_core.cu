@@ -1,3 +1,4 @@
+#include "core/cuda_processors.h"
 #include "kernels/cuda/grouped_mma_tile.h"
 #include "kernels/cuda/grouped_plan.cuh"
 #include "kernels/cuda/ptx.cuh"
@@ -93,8 +94,8 @@ auto kernel_of(Product product, Pick picked) {
 void run_mma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
   const MadePlan made = make_plan(launch, rows, weights, MmaTiling::m, MmaTiling::n);
   start_shared(launch.stream, launch.name, kernel_of(launch.product, picked_operand(launch.product, rows)),
-               2 * static_cast<unsigned>(launch.stream.processors()), MmaTiling::threads, MmaTiling::shared_bytes,
-               made.plan);
+               2 * static_cast<unsigned>(persistent_processors(launch.stream)), MmaTiling::threads,
+               MmaTiling::shared_bytes, made.plan);
 }
 
 }  // namespace lyceum::grouped

@@ -1,3 +1,4 @@
+#include "core/cuda_processors.h"
 #include "kernels/cuda/grouped_plan.cuh"
 
 namespace lyceum::grouped {
@@ -98,12 +99,11 @@ auto kernel_of(Product product) {
 template <class T>
 void run_plain(const Launch& launch, const Rows<T>& rows, std::span<const Weight> weights) {
   const MadePlan made = make_plan(launch, rows, weights, Tiling::m, Tiling::n);
-  start(launch.stream, launch.name, kernel_of<T>(launch.product), 4 * static_cast<unsigned>(launch.stream.processors()),
-        Tiling::threads, made.plan);
+  start(launch.stream, launch.name, kernel_of<T>(launch.product),
+        4 * static_cast<unsigned>(persistent_processors(launch.stream)), Tiling::threads, made.plan);
 }
 
-template void run_plain(const Launch&, const Rows<float>&, std::span<const Weight>);
-template void run_plain(const Launch&, const Rows<double>&, std::span<const Weight>);
-template void run_plain(const Launch&, const Rows<bfloat16>&, std::span<const Weight>);
+#define LYCEUM_ROWS_INSTANCE(...) template void run_plain(const Launch&, const __VA_ARGS__&, std::span<const Weight>);
+LYCEUM_FLOATS(LYCEUM_ROWS_INSTANCE, Rows)
 
 }  // namespace lyceum::grouped

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "core/allocator.h"
+#include "core/cuda_processors.h"
 #include "kernels/cuda/grouped_plan.cuh"
 #include "kernels/cuda/grouped_wgmma_block.cuh"
 #include "kernels/cuda/grouped_wgmma_layout.h"
@@ -79,7 +80,7 @@ struct TensorMapsWithResults : TensorMaps {
 CUtensorMap map_of(int lines, void* somewhere);
 
 /// Computes plan and tensor maps on the device, then launches the product in the tiles of `Tiling`, with one persistent
-/// block per multiprocessor. Counts it in KernelCounts.
+/// block for each of persistent_processors(). Counts it in KernelCounts.
 template <Product product, Pick picked, class Act, class Tiling>
 void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
   using Tile = TileOf<product, Act, Tiling>;
@@ -107,7 +108,7 @@ void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const
   cluster.val.clusterDim = {Tiling::cluster, 1, 1};
   cudaLaunchConfig_t config{};
   // A cluster of two needs two multiprocessors of one pair, and a GPU has whole pairs.
-  config.gridDim = static_cast<unsigned>(launch.stream.processors() / Tiling::cluster * Tiling::cluster);
+  config.gridDim = static_cast<unsigned>(persistent_processors(launch.stream) / Tiling::cluster * Tiling::cluster);
   config.blockDim = Tiling::threads;
   config.dynamicSmemBytes = Tiling::shared_bytes;
   config.attrs = &cluster;

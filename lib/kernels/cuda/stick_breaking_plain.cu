@@ -174,11 +174,7 @@ void run_plain(const CudaStream& stream, const StickBackwardTask<T>& backward) {
   }
 }
 
-template void run_plain(const CudaStream&, const StickForwardTask<float>&);
-template void run_plain(const CudaStream&, const StickForwardTask<double>&);
-template void run_plain(const CudaStream&, const StickForwardTask<bfloat16>&);
-template void run_plain(const CudaStream&, const StickBackwardTask<float>&);
-template void run_plain(const CudaStream&, const StickBackwardTask<double>&);
-template void run_plain(const CudaStream&, const StickBackwardTask<bfloat16>&);
+LYCEUM_FLOATS(LYCEUM_PLAIN_INSTANCE, StickForwardTask)
+LYCEUM_FLOATS(LYCEUM_PLAIN_INSTANCE, StickBackwardTask)
 
 }  // namespace lyceum::cuda

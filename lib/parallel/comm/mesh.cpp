@@ -113,4 +113,23 @@ std::vector<const ProcessGroup*> Mesh::expert_hops() const {
   return {&expert};
 }
 
+std::vector<std::pair<Axis, const ProcessGroup*>> Mesh::groups() const {
+  std::vector<std::pair<Axis, const ProcessGroup*>> all;
+  for (const Axis axis : {Axis::world, Axis::data, Axis::tensor, Axis::pipeline, Axis::data_tensor, Axis::expert,
+                          Axis::expert_tensor, Axis::expert_data}) {
+    all.emplace_back(axis, &group(axis));
+  }
+  if (expert_copies) all.emplace_back(Axis::expert_copies, &*expert_copies);
+  if (expert_hosts) {
+    all.emplace_back(Axis::expert_across, &expert_hosts->across);
+    all.emplace_back(Axis::expert_within, &expert_hosts->within);
+  }
+  return all;
+}
+
+ProcessGroup new_pipeline_ends(const ProcessGroup& pipeline) {
+  const int last = pipeline.size() - 1;
+  return pipeline.split([=](int rank) { return rank == 0 || rank == last ? 0 : 1; }, "pipeline ends");
+}
+
 }  // namespace lyceum

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "parallel/comm/axis.h"
@@ -70,8 +71,15 @@ struct Mesh {
   /// Returns the groups over which tokens are sent to their experts, in order: {across, within} or {expert}.
   std::vector<const ProcessGroup*> expert_hops() const;
 
+  /// Returns all groups of the mesh, each with its axis.
+  std::vector<std::pair<Axis, const ProcessGroup*>> groups() const;
+
   /// Collective. Throws a usage Error if the shape does not fit the world.
   static Mesh create(ProcessGroup world, MeshShape shape);
 };
+
+/// Collective over `pipeline`, which has several ranks. Returns a new group of its first and its last rank; the ranks
+/// between them get another group, which is not used.
+ProcessGroup new_pipeline_ends(const ProcessGroup& pipeline);
 
 }  // namespace lyceum

@@ -1,5 +1,7 @@
 #include "parallel/data/copies.h"
 
+#include <utility>
+
 namespace lyceum {
 
 Axis copies_axis(ParameterUnit::Group group) {
@@ -10,6 +12,13 @@ Axis copies_axis(ParameterUnit::Group group) {
     case ParameterUnit::Group::expert_replicated: return Axis::expert_copies;
   }
   fail(ExitCode::failed, "unknown group of parameters");
+}
+
+CopyGroups new_copy_groups(const Mesh& mesh, ParameterUnit::Group group) {
+  const ProcessGroup& holders = copies(mesh, group);
+  const auto named = [&](const char* use) { return holders.split(0, holders.rank(), holders.name() + use); };
+  ProcessGroup reductions = named(" gradients"), gathers = named(" values");
+  return {std::move(reductions), std::move(gathers)};
 }
 
 }  // namespace lyceum

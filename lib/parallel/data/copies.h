@@ -17,4 +17,12 @@ inline const ProcessGroup& copies(const Mesh& mesh, ParameterUnit::Group group) 
   return mesh.group(copies_axis(group));
 }
 
+/// The ranks that hold copies of the same units. Reductions and gathers have separate communicators, so that neither
+/// waits for the other and their relative order may differ between ranks.
+struct CopyGroups {
+  ProcessGroup reductions, gathers;
+};
+/// Collective over copies(). Returns two new groups of these ranks.
+CopyGroups new_copy_groups(const Mesh& mesh, ParameterUnit::Group group);
+
 }  // namespace lyceum

@@ -6,15 +6,10 @@
 #include "autograd/parameter.h"
 #include "core/range.h"
 #include "parallel/comm/process_group.h"
+#include "parallel/data/copies.h"
 #include "parallel/data/flat_range.h"
 
 namespace lyceum {
-
-/// The ranks that hold copies of the same units. Reductions and gathers have separate communicators, so that neither
-/// waits for the other and their relative order may differ between ranks.
-struct CopyGroups {
-  ProcessGroup reductions, gathers;
-};
 
 /// The part of a unit that this rank updates. The memory of the tensors does not move as long as the ShardedUnit
 /// exists.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "autograd/adapters.h"
-#include "parallel/data/copies.h"
 
 namespace lyceum {
 Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream& stream, const Options& options)
@@ -14,10 +13,7 @@ Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream
         std::ranges::none_of(units, [&](const ParameterUnit* unit) { return unit->group() == group; })) {
       continue;  // only adapters of experts that are divided have such units
     }
-    const ProcessGroup& holders = copies(mesh, group);
-    const auto named = [&](const char* use) { return holders.split(0, holders.rank(), holders.name() + use); };
-    ProcessGroup reductions = named(" gradients"), gathers = named(" values");
-    groups_.emplace(group, CopyGroups{std::move(reductions), std::move(gathers)});
+    groups_.emplace(group, new_copy_groups(mesh, group));
   }
   const ShardedUnit::Plan plan{options.stage, options.micro_batches, options.type};
   for (ParameterUnit* unit : units) {

@@ -66,8 +66,7 @@ StepPasses::StepPasses(const Config& config, const RunSetup& setup, StagedModel&
           .stream = setup.stream, .type = first.type(), .shape = first.boundary(tokens, config.batch.seq_len)},
       overlaps_batches(config.parallel) ? &setup.mesh.world.turns() : nullptr);
   if (shares_table(config) && pipeline.size() > 1) {
-    const int last = pipeline.size() - 1;
-    pipeline_ends_ = pipeline.split([&](int rank) { return rank == 0 || rank == last ? 0 : 1; }, "pipeline ends");
+    pipeline_ends_ = new_pipeline_ends(pipeline);
   }
 }
 

@@ -15,12 +15,11 @@ namespace {
 using namespace test;
 using grouped::Pick, grouped::Product;
 
-/// Emulates the kernels with `blocks` thread blocks.
+/// Emulates the kernels.
 struct MmaBlocks {
   template <Product product, Pick picked>
   void run(const HostPlan& plan) const {
     using Tiling = grouped::MmaTiling;
-    constexpr int blocks = 3;
     for (int index = 0; index < blocks; ++index) {
       HostMmaBlock block;
       each_tile<Tiling>(plan.view(), index, blocks,
@@ -30,6 +29,8 @@ struct MmaBlocks {
       EXPECT_EQ(block.races(), 0);
     }
   }
+
+  int blocks = 3;
 };
 
 /// Some weights are aligned, some are not.
@@ -40,6 +41,13 @@ class CudaTiles : public testing::TestWithParam<Case> {};
 TEST_P(CudaTiles, AgreeWithTheReference) { expect_right_tiles<grouped::MmaTiling>(GetParam(), MmaBlocks()); }
 
 INSTANTIATE_TEST_SUITE_P(Cases, CudaTiles, testing::Values(uneven, all_empty, one, aligned, mixed));
+
+TEST(CudaTiles, ResultsDoNotDependOnTheNumberOfBlocks) {
+  for (const int blocks : {1, 8}) {
+    expect_same_bits<grouped::MmaTiling, Product::forward>(mixed, MmaBlocks{}, MmaBlocks{blocks});
+    expect_same_bits<grouped::MmaTiling, Product::weight_grad>(mixed, MmaBlocks{}, MmaBlocks{blocks});
+  }
+}
 
 class CudaPickedTiles : public testing::TestWithParam<Case> {};
 

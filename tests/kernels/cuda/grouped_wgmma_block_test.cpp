@@ -56,6 +56,18 @@ TEST_P(CudaWgmmaBlocks, PingPongGroupsInClustersAddWeightGradients) {
   expect_right_picked<Tile, Picking::weight_grad_dy>(several_copies, blocks);
 }
 
+template <class Tiling, Product... products>
+void check_numbers_of_blocks() {
+  using Tile = grouped::TileOf<Product::forward, grouped::NoActivation, Tiling>;
+  constexpr auto order = EmulatedBlock::Order::ascending;
+  (expect_same_bits<Tile, products>(several, WgmmaBlocks<Tiling>{order}, WgmmaBlocks<Tiling>{order, 5}), ...);
+}
+TEST(CudaWgmmaGrid, ResultsDoNotDependOnTheNumberOfBlocks) {
+  check_numbers_of_blocks<grouped::CooperativeTiling, Product::forward>();
+  check_numbers_of_blocks<grouped::PingPongTiling, Product::forward, Product::weight_grad>();
+  check_numbers_of_blocks<grouped::ClusteredTiling, Product::dgrad>();
+}
+
 /// Padding rows become 0 even if weights are NaN.
 template <class Tiling>
 void check_padding(EmulatedBlock::Order order) {

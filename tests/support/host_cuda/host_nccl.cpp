@@ -49,10 +49,16 @@ struct Split {
 };
 
 host_nccl::Made made_here;
+std::set<const ncclComm*> living;  // all communicators of this process
 
 }  // namespace
 
 struct ncclComm {
+  ncclComm() { living.insert(this); }
+  ~ncclComm() { living.erase(this); }
+  ncclComm(const ncclComm&) = delete;
+  ncclComm& operator=(const ncclComm&) = delete;
+
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   std::shared_ptr<Ranks> ranks = std::make_shared<Ranks>();
   Identity identity;
@@ -259,6 +265,12 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* chi
 }
 
 host_nccl::Made host_nccl::made() { return made_here; }
+std::vector<int> host_nccl::sizes() {
+  std::vector<int> all;
+  for (const ncclComm* comm : living) all.push_back(static_cast<int>(comm->ranks->world.size()));
+  std::ranges::sort(all);
+  return all;
+}
 ncclConfig_t host_nccl::configuration(ncclComm_t comm) { return comm->config; }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {

@@ -7,6 +7,7 @@
 
 #include <climits>
 #include <cstddef>
+#include <vector>
 
 #include "cuda_runtime_api.h"
 
@@ -71,6 +72,8 @@ struct Made {
   int by_id = 0, by_split = 0;
 };
 Made made();
+/// Returns the sizes of the communicators of this process that exist, in ascending order.
+std::vector<int> sizes();
 /// Returns the configuration of the communicator.
 ncclConfig_t configuration(ncclComm_t comm);
 }  // namespace host_nccl

@@ -1,7 +1,9 @@
 #include "parallel/comm/cuda/nccl_transport.h"
 
 #include <algorithm>
+#include <bit>
 
+#include "core/cuda_processors.h"
 #include "parallel/comm/cuda/make_transport.h"
 #include "parallel/comm/cuda/nccl_carrier.h"
 #include "parallel/comm/pending_state.h"
@@ -20,11 +22,13 @@ NcclTransport::NcclTransport(const CudaStream& stream, std::shared_ptr<SharedSta
 }
 
 NcclTransport::~NcclTransport() {
+  if (channels_ > 0) leave_processors(stream_, 0);
   stream_.remove_observer(*this);
   shared_->progress.remove(*this);
 }
 
 std::unique_ptr<Carrier> NcclTransport::carrier(const std::shared_ptr<Communicator>& communicator, Where where) {
+  if (channels_ > 0) leave_processors(stream_, static_cast<int>(std::bit_ceil(static_cast<unsigned>(channels_))));
   return std::make_unique<NcclCarrier>(shared_from_this(), communicator, where);
 }
 
