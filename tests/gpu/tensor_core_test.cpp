@@ -148,8 +148,16 @@ class HopperGrouped : public testing::TestWithParam<Case> {
 TEST_P(HopperGrouped, CooperativeAgreesWithTheReference) { check(GetParam(), Kernel::cooperative); }
 TEST_P(HopperGrouped, PingPongAgreesWithTheReference) { check(GetParam(), Kernel::ping_pong); }
 TEST_P(HopperGrouped, ClusteredAgreesWithTheReference) {
-  check(GetParam(), Kernel::clustered);
-  EXPECT_GT(product_kernel_counts(tested_stream())["wgmma in clusters"], 0);
+  const auto in_clusters = [] { return product_kernel_counts(tested_stream())["wgmma in clusters"]; };
+  const auto expect_in_clusters = [&](const auto& check_products) {
+    const std::int64_t before = in_clusters();
+    check_products();
+    EXPECT_GT(in_clusters(), before);
+  };
+  for (const bool transpose : {true, false}) {
+    expect_in_clusters([&] { check_rows(GetParam(), Kernel::clustered, transpose); });
+  }
+  expect_in_clusters([&] { check_weight_grad(GetParam(), Kernel::clustered); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, HopperGrouped, testing::Values(aligned, wide, many));

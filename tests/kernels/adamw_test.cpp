@@ -470,5 +470,44 @@ TYPED_TEST(AdamWTest, FindsWhatChangesBetweenUpdates) {
   EXPECT_EQ(one.damaged[0], one.blocks - one.first_block[t]) << "the first block";
 }
 
+/// Returns how many blocks of tensors a launch on the tested device processes at a time at most.
+std::int64_t warps_of_an_update() {
+#ifdef LYCEUM_CUDA
+  if (tests_run_on_gpu()) return std::get<CudaStream>(tested_stream()).processors() * 32 * 8;
+#endif
+  return 96;
+}
+
+/// Small tensors with more blocks than a launch has warps, so that a warp goes on to several tensors further.
+TYPED_TEST(AdamWTest, FindsManySmallTensors) {
+  using T = TypeParam;
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t t = 0; t < 2 * warps_of_an_update(); ++t) sizes.push_back(t % 50 == 17 ? 1030 : t % 4);
+  Problem<T> problem(2, sizes, 1);
+  ASSERT_GT(problem.blocks, warps_of_an_update());
+  problem.check(true);
+  const auto start = problem.master.now(), gradient = problem.gradient(1);
+  problem.step(1, gradient);
+  EXPECT_EQ(problem.damaged[0], 0u);
+  const auto master = problem.master.now();
+  for (std::size_t t = 0; t < sizes.size(); ++t) {
+    std::vector<double> squares(static_cast<std::size_t>(flat_blocks_of(sizes[t])));
+    for (std::int64_t i = 0; i < sizes[t]; ++i) {
+      const auto at = static_cast<std::size_t>(problem.begin[t] + i);
+      const double now = to_double(master.values[at]),
+                   expected = by_hand(to_double(start.values[at]), {to_double(gradient.values[at])}, decay);
+      ASSERT_TRUE(std::abs(now - expected) <= tolerance_of<Accumulator<T>>) << "tensor " << t << ", element " << i;
+      squares[static_cast<std::size_t>(i / flat_block)] += now * now;
+    }
+    for (std::size_t b = 0; b < squares.size(); ++b) {
+      const double sum = problem.sums[static_cast<std::size_t>(problem.first_block[t]) + b];
+      ASSERT_TRUE(std::abs(sum - squares[b]) <= 1e-12 * squares[b]) << "tensor " << t << ", block " << b;
+    }
+  }
+  const std::vector<std::uint32_t> digests = problem.digests;
+  problem.check(true);
+  EXPECT_EQ(digests, problem.digests);
+}
+
 }  // namespace
 }  // namespace lyceum

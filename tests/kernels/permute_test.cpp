@@ -137,14 +137,15 @@ struct Combination {
   Grid<T> x, dy, y, dx;
   Grid<Accumulator<T>> gate, d_gate;
 
-  Combination(std::int64_t tokens, std::int64_t hidden, std::int64_t k)
+  /// `gap`: rows have gaps of this many elements, or small multiples of it.
+  Combination(std::int64_t tokens, std::int64_t hidden, std::int64_t k, std::int64_t gap = 1)
       : tokens(tokens),
         hidden(hidden),
         k(k),
-        x(Grid<T>::random(tokens * k + 4, hidden, "x", 3)),
-        dy(Grid<T>::random(tokens, hidden, "dy", 2)),
-        y(tokens, hidden, 1),
-        dx(tokens * k + 4, hidden, 2),
+        x(Grid<T>::random(tokens * k + 4, hidden, "x", 3 * gap)),
+        dy(Grid<T>::random(tokens, hidden, "dy", 2 * gap)),
+        y(tokens, hidden, gap),
+        dx(tokens * k + 4, hidden, 2 * gap),
         gate(Grid<Accumulator<T>>::random(tokens, k, "gate", 1)),
         d_gate(tokens, k, 1) {
     const Permutation shuffled(6, "slots", static_cast<std::uint64_t>(tokens * k + 4));
@@ -178,9 +179,16 @@ struct Combination {
 
 TYPED_TEST(PermuteTest, CombinesInOrderAndGivesGradients) {
   using T = TypeParam;
-  for (const auto& [tokens, hidden, k] : {std::tuple{0, 3, 2}, {1, 1, 1}, {7, 33, 2}, {33, 600, 3}, {100, 341, 1}}) {
+  for (const auto& [tokens, hidden, k, gap] : {std::tuple{0, 3, 2, 1},
+                                               {1, 1, 1, 1},
+                                               {7, 33, 2, 1},
+                                               {33, 600, 3, 1},
+                                               {100, 341, 1, 1},
+                                               {5, 40, 4, 8},
+                                               {7, 33, 6, 1},
+                                               {9, 24, 9, 8}}) {
     for (const bool gated : {true, false}) {
-      Combination<T> one(tokens, hidden, k), two = one;
+      Combination<T> one(tokens, hidden, k, gap), two = one;
       one.run(1, gated);
       two.run(2, gated);
       EXPECT_TRUE(one.y.same_bits(two.y) && one.dx.same_bits(two.dx) && one.d_gate.same_bits(two.d_gate));

@@ -1,5 +1,7 @@
 #include "kernels/rms_norm.h"
 
+#include <tuple>
+
 #include "support/finite_difference.h"
 #include "support/grid.h"
 #include "support/launch_on.h"
@@ -67,20 +69,34 @@ TYPED_TEST(RmsNormTest, AgreesWithDoubleOnOddSizes) {
   }
 }
 
-/// Rows of whole packs, with residuals. A warp of a GPU keeps the shorter rows in registers.
-TYPED_TEST(RmsNormTest, AgreesWithDoubleInPacksWithAddedRows) {
+/// Rows of whole packs, with and without residuals. A warp of a GPU keeps the shorter rows in registers: up to 384, 768
+/// or 1536 columns, depending on the type.
+TYPED_TEST(RmsNormTest, AgreesWithDoubleInPacks) {
   using T = TypeParam;
   constexpr std::int64_t gap = 8;
-  for (const auto& [rows, cols] : {std::pair{9, 264}, {3, 1544}}) {
+  for (const auto& [rows, cols, residual] :
+       {std::tuple{9, 264, true}, {5, 384, false}, {2, 384, true}, {2, 768, true}, {2, 1536, true}, {3, 1544, true}}) {
     const auto x = Grid<T>::random(rows, cols, "x", gap), added = Grid<T>::random(rows, cols, "added", gap),
                dy = Grid<T>::random(rows, cols, "dy", gap), d_sum = Grid<T>::random(rows, cols, "d_sum", gap),
                weight = Grid<T>::random(1, cols, "weight");
     Grid<T> y(rows, cols, gap), sum(rows, cols, gap), dx(rows, cols, gap);
     Grid<Accumulator<T>> inverse_rms(1, rows);
-    launch_on(1, RmsNormForward<T>{x.matrix(), weight.span(), y.matrix(), inverse_rms.span(), eps, added.matrix(),
-                                   sum.matrix()});
-    launch_on(1, RmsNormBackward<T>{sum.matrix(), dy.matrix(), weight.span(), inverse_rms.span(), dx.matrix(),
-                                    d_sum.matrix()});
+    RmsNormForward<T> forward{x.matrix(), weight.span(), y.matrix(), inverse_rms.span(), eps};
+    RmsNormBackward<T> backward{x.matrix(), dy.matrix(), weight.span(), inverse_rms.span(), dx.matrix()};
+    if (!residual) {
+      launch_on(1, forward);
+      launch_on(1, backward);
+      expect_close(y, naive_forward(x.widened(), weight.widened()));
+      Norm<double> wide(x.widened(), weight.widened(), dy.widened());
+      expect_close(dx, wide.run().dx.flat(), 2 * tolerance_of<T>);
+      continue;
+    }
+    forward.added = added.matrix();
+    forward.sum = sum.matrix();
+    backward.x = sum.matrix();
+    backward.d_sum = d_sum.matrix();
+    launch_on(1, forward);
+    launch_on(1, backward);
     const std::vector<double> xs = x.flat(), others = added.flat(), direct = d_sum.flat();
     std::vector<double> sums;
     for (std::size_t i = 0; i < xs.size(); ++i) {
@@ -93,6 +109,24 @@ TYPED_TEST(RmsNormTest, AgreesWithDoubleInPacksWithAddedRows) {
     std::vector<double> gradient = wide.run().dx.flat();
     for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += direct[i];
     expect_close(dx, gradient, 2 * tolerance_of<T>);
+  }
+}
+
+TYPED_TEST(RmsNormTest, NanStaysInItsRowOfPacks) {
+  using T = TypeParam;
+  constexpr std::int64_t rows = 10, cols = 264, poisoned = 8;
+  auto x = Grid<T>::random(rows, cols, "x", 8);
+  const auto dy = Grid<T>::random(rows, cols, "dy", 8), weight = Grid<T>::random(1, cols, "weight");
+  x(poisoned, 260) = poison<T>();
+  Grid<T> y(rows, cols, 8), dx(rows, cols, 8);
+  Grid<Accumulator<T>> inverse_rms(1, rows);
+  launch_on(1, RmsNormForward<T>{x.matrix(), weight.span(), y.matrix(), inverse_rms.span(), eps});
+  launch_on(1, RmsNormBackward<T>{x.matrix(), dy.matrix(), weight.span(), inverse_rms.span(), dx.matrix()});
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < cols; ++c) {
+      EXPECT_EQ(is_nan(y.at(r, c)), r == poisoned) << r << ' ' << c;
+      EXPECT_EQ(is_nan(dx.at(r, c)), r == poisoned) << r << ' ' << c;
+    }
   }
 }
 

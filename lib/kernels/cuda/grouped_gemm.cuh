@@ -25,11 +25,10 @@ namespace lyceum::grouped {
 /// all experts.
 /// - plain: no tensor cores.
 /// - mma_sync: mma.sync, tiles of 128 x 128.
-/// - cooperative: wgmma, tiles of 128 x 256, each computed by both warpgroups; not with activations.
+/// - cooperative: wgmma, tiles of 128 x 256, each computed by both warpgroups. An activation is a second kernel.
 /// - ping_pong: wgmma, tiles of 128 x 192, computed by the two warpgroups in turns.
-/// - clustered: in clusters of two blocks that load operand b together: tiles as cooperative, for activations and
-/// weight
-///   gradients as ping_pong. Weight gradients with picked rows of x use `ping_pong`.
+/// - clustered: wgmma in clusters of two blocks that load operand b together. Tiles are those of cooperative, for
+///   activations and weight gradients those of ping_pong. Weight gradients with picked rows of x use `ping_pong`.
 /// The last three throw an Error if an expert's rows are not aligned to 16 bytes or the GPU is not sm_90.
 enum class Kernel { automatic, plain, mma_sync, cooperative, ping_pong, clustered };
 

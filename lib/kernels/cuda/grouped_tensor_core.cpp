@@ -22,7 +22,7 @@ bool rows_are_aligned(const Launch& launch, const Rows<bfloat16>& rows, const We
 
 bool run_with_activation(const Launch& launch, Rows<bfloat16> rows, std::span<const Weight> weights,
                          const PickedRows<bfloat16>& picked, const RowGates<float>& gates, Kernel kernel) {
-  if (kernel == Kernel::plain || kernel == Kernel::mma_sync) return false;
+  if (kernel == Kernel::plain || kernel == Kernel::mma_sync || kernel == Kernel::cooperative) return false;
   if (!can_run_hopper_kernels(launch.stream)) return false;
   std::vector<Weight> filled(weights.size());  // empty where a weight has no columns
   std::int32_t widest = 0;
@@ -41,8 +41,8 @@ bool run_with_activation(const Launch& launch, Rows<bfloat16> rows, std::span<co
   }
   GatesOfRows of_rows;
   if (gates) {
-    constexpr int narrowest = std::min(CooperativeTiling::n, PingPongTiling::n);
-    of_rows = gates_of_rows(launch.stream, launch.name, gates, (widest + narrowest - 1) / narrowest);
+    constexpr int columns = PingPongTiling::n;  // of a tile, also in clusters
+    of_rows = gates_of_rows(launch.stream, launch.name, gates, (widest + columns - 1) / columns);
     rows.activated.gate = of_rows.gate;
     rows.activated.d_gate = of_rows.d_gate;
     rows.activated.across = of_rows.across;

@@ -240,10 +240,7 @@ LYCEUM_DEVICE void write_results(const Machine& m, const TileSums<Tiling>& c, co
                                  std::int32_t col) {
   using Tile = TileOf<product, Act, Tiling>;
   if constexpr (product == Product::weight_grad) {
-    LYCEUM_UNROLL
-    for (int block = 0; block < Tiling::blocks; ++block) {
-      add_rows<Tiling>(m, c.at[block], expert, row + 64 * block, col);
-    }
+    add_tile<Tiling>(m, c, expert, row, col);
   } else {
     using Sums = RoundedSums<Tiling>;
     Sums sums(m, c);

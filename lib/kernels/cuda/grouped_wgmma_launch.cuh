@@ -117,38 +117,36 @@ void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const
                    MapsBySlot<CUtensorMap>{a, b, stores ? c : nullptr});
 }
 
-/// Number of elements that are read or written, per computed sum, when the results of a tile are written.
-template <Product product, class Act>
-constexpr double moved_numbers() {
-  if (std::is_same_v<Act, NoActivation>) return 1;
-  return product == Product::forward ? (Act::inputs + 1.0) / Act::inputs : 2 * Act::inputs + 1.0;
+/// Returns how many times as long a product takes in the tiles of `Tiling` because of operand b, whose lines are
+/// `stride` elements apart: more than once if they are not whole cache lines, except in clusters, which load them once
+/// for two blocks.
+template <class Tiling>
+double loading_factor(std::int64_t stride) {
+  return Tiling::cluster == 1 && stride % cache_line != 0 ? 1.5 : 1;
 }
 
 /// Estimates the cost of a product in the tiles of `Tiling`, in columns times k, assuming that all experts have equally
 /// many rows, and so many that the height of tiles does not matter. A tile at the edge costs as much as a whole one,
 /// since it is loaded as a whole. Warpgroups that compute a tile together finish it while the tensor cores idle, which
-/// takes about as long per moved element as 160 steps of k. Ping-pong's smaller tiles read 6 % more per product.
-/// Weights whose rows are not whole cache lines take 1.5 times as long, except in clusters, which load them once for
-/// two blocks. The numbers were measured on an H200 at DeepSeekMoE-2B's products, with widths of 856 and 896
-/// (docs/cuda.md), except for ping-pong tiles in clusters, which are assumed to differ from others as much as
-/// cooperative tiles do.
+/// takes about as long as 160 steps of k. Ping-pong's smaller tiles read 6 % more per product.
+/// The numbers, with that of loading_factor(), were measured on an H200 at DeepSeekMoE-2B's products, with widths of
+/// 856 and 896 (docs/cuda.md), without activations. Ping-pong tiles in clusters are assumed to differ from others as
+/// much as cooperative tiles do.
 template <Product product, class Act, class Tiling>
 double cost(std::span<const Weight> weights) {
   using Tile = TileOf<product, Act, Tiling>;
-  constexpr std::int64_t line = 64;  // elements of a cache line
   double sum = 0;
   for (const Weight& weight : weights) {
     const std::int64_t n = activated_width(product, weight, Act::inputs);
     const auto k = static_cast<double>(product == Product::forward ? weight.cols : weight.rows);
     const auto columns = static_cast<double>(round_up<std::int64_t>(n, Tile::n) * (Tiling::n / Tile::n));
-    const double loading = Tiling::cluster == 1 && weight.stride % line != 0 ? 1.5 : 1;
-    sum += columns * loading * (Tiling::ping_pong ? 1.06 * k : k + 160 * moved_numbers<product, Act>());
+    sum += columns * loading_factor<Tiling>(weight.stride) * (Tiling::ping_pong ? 1.06 * k : k + 160);
   }
   return sum;
 }
 
-/// The tilings among which run_cheapest_tiles() chooses. With an activation, finishing a tile takes so long that only
-/// tiles pay in which one warpgroup multiplies meanwhile.
+/// The tiles in clusters of a product with `Act`. With an activation, finishing a tile takes so long that only tiles
+/// pay in which one warpgroup multiplies meanwhile.
 template <class Act>
 using ClusteredTilingFor =
     std::conditional_t<std::is_same_v<Act, NoActivation>, ClusteredTiling, ClusteredPingPongTiling>;
@@ -160,8 +158,8 @@ Kernel cheapest(std::span<const Weight> weights) {
   return clustered < cost<product, Act, PingPongTiling>(weights) ? Kernel::clustered : Kernel::ping_pong;
 }
 
-/// Runs the forward product or the dgrad with `kernel`; Kernel::automatic selects the cheapest(). There are no
-/// cooperative tiles without clusters for activations: clusters are used for Kernel::cooperative, too.
+/// Runs the forward product or the dgrad with `kernel`; Kernel::automatic selects the cheapest(). Kernel::cooperative
+/// is not for activations.
 template <Product product, Pick picked, class Act>
 void run_cheapest_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
                         Kernel kernel) {

@@ -9,6 +9,9 @@
 
 namespace lyceum::grouped {
 
+/// Number of bf16 elements in a cache line (128 bytes).
+inline constexpr int cache_line = 64;
+
 /// Tile extents of the wgmma kernels. A block computes a tile of c of 128 x N in stages of 64 along k. One warpgroup
 /// loads and two multiply.
 /// - Cooperative: each multiplying warpgroup computes 64 rows of every tile.

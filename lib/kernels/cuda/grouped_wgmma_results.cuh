@@ -322,7 +322,6 @@ LYCEUM_DEVICE void write_activation_gradients(const Machine& m, const std::uint3
 /// Prefetches to L2 what write_activation_gradients() will read, while the tensor cores are busy.
 template <class Act, class Tile, int rows, class Machine>
 LYCEUM_DEVICE void prefetch_hidden(const Machine& m, const Expert& expert, std::int32_t row0, std::int32_t col0) {
-  constexpr int line = 64;  // elements in 128 bytes
   const int thread = thread_in_group(m);
   LYCEUM_UNROLL
   for (int first = 0; first < rows; first += 64) {
@@ -330,8 +329,8 @@ LYCEUM_DEVICE void prefetch_hidden(const Machine& m, const Expert& expert, std::
     if (row >= expert.filled) return;
     const auto* const hidden = static_cast<const std::uint16_t*>(expert.hidden) + row * expert.c_stride;
     LYCEUM_UNROLL
-    for (int i = thread % 2; i < Act::inputs * Tile::n / line; i += 2) {
-      const std::int32_t col = col0 + i / Act::inputs * line;
+    for (int i = thread % 2; i < Act::inputs * Tile::n / cache_line; i += 2) {
+      const std::int32_t col = col0 + i / Act::inputs * cache_line;
       if (col < expert.n) m.prefetch(hidden + i % Act::inputs * expert.n + col);
     }
   }
@@ -342,13 +341,12 @@ struct alignas(8) FloatPair {
   float first = 0, second = 0;
 };
 
-/// Adds the sums of 64 rows of a tile to dw, in groups whose loads are issued together, to overlap their latency.
-template <class Tiling, class Machine>
+/// Adds the sums of 64 rows of a tile to dw, in groups of `group` pairs whose loads are issued together, to overlap
+/// their latency. `whole`: all rows and columns are inside the matrix, and pairs are aligned.
+template <class Tiling, int group, bool whole, class Machine>
 LYCEUM_DEVICE void add_rows(const Machine& m, const float (&c)[Tiling::n / 8][4], const Expert& expert,
-                            std::int32_t row0, std::int32_t col0) {
-  constexpr int group = 8 / Tiling::blocks;  // as many as fit into the registers
+                            std::int32_t row0, std::int32_t col0, bool pairs) {
   const int thread = thread_in_group(m);
-  const bool pairs = expert.c_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(expert.c) % 8 == 0;
   LYCEUM_UNROLL
   for (int half = 0; half < 2; ++half) {
     const std::int32_t row = row0 + wgmma_row(thread, 2 * half);
@@ -360,7 +358,7 @@ LYCEUM_DEVICE void add_rows(const Machine& m, const float (&c)[Tiling::n / 8][4]
       LYCEUM_UNROLL
       for (int i = 0; i < group; ++i) {
         const std::int32_t col = col0 + wgmma_col(thread, 4 * (block + i));
-        if (pairs && col + 1 < end) {
+        if (whole || (pairs && col + 1 < end)) {
           old[i] = m.template read<FloatPair>(dw + col);
         } else {
           old[i] = {col < end ? dw[col] : 0.0f, col + 1 < end ? dw[col + 1] : 0.0f};
@@ -371,7 +369,7 @@ LYCEUM_DEVICE void add_rows(const Machine& m, const float (&c)[Tiling::n / 8][4]
         const std::int32_t col = col0 + wgmma_col(thread, 4 * (block + i));
         const float* const pair = c[block + i] + 2 * half;
         const FloatPair sum{old[i].first + pair[0], old[i].second + pair[1]};
-        if (pairs && col + 1 < end) {
+        if (whole || (pairs && col + 1 < end)) {
           m.write(dw + col, sum);
         } else {
           if (col < end) dw[col] = sum.first;
@@ -382,7 +380,25 @@ LYCEUM_DEVICE void add_rows(const Machine& m, const float (&c)[Tiling::n / 8][4]
   }
 }
 
-/// Prefetches to L2 the elements of dw that add_rows() will read, while the tensor cores are busy.
+/// Adds a warpgroup's rows of a tile to dw. Branches between loads would keep them from being issued together, so tiles
+/// inside the matrix have code without them.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void add_tile(const Machine& m, const TileSums<Tiling>& c, const Expert& expert, std::int32_t row0,
+                            std::int32_t col0) {
+  constexpr int group = 8 / Tiling::blocks;  // as many as fit into the registers
+  const bool pairs = expert.c_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(expert.c) % 8 == 0;
+  LYCEUM_UNROLL
+  for (int block = 0; block < Tiling::blocks; ++block) {
+    const std::int32_t row = row0 + 64 * block;
+    if (pairs && row + 64 <= expert.m && col0 + Tiling::n <= expert.n) {
+      add_rows<Tiling, 8, true>(m, c.at[block], expert, row, col0, true);
+    } else {
+      add_rows<Tiling, group, false>(m, c.at[block], expert, row, col0, pairs);
+    }
+  }
+}
+
+/// Prefetches to L2 the elements of dw that add_tile() will read, while the tensor cores are busy.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void prefetch_rows(const Machine& m, const Expert& expert, std::int32_t row0, std::int32_t col0) {
   const int thread = thread_in_group(m);

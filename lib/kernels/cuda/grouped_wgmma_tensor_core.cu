@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <optional>
 #include <type_traits>
 
@@ -78,11 +77,25 @@ void run_weight_grad(const Launch& launch, const Rows<bfloat16>& rows, std::span
   }
 }
 
-/// True if rows of operand b of some weight gradient are not whole cache lines, so that clusters of blocks, which load
-/// b once for two tiles, are cheaper; see cost().
-bool has_split_lines(std::span<const Weight> weights) {
-  constexpr std::int32_t line = 64;  // elements of a cache line
-  return std::ranges::any_of(weights, [](const Weight& weight) { return weight.cols % line != 0; });
+/// Estimates the cost of weight gradients in the tiles of `Tiling`, in elements of weights, assuming that all experts
+/// have equally many rows of tokens and that loading_factor() holds for them, too. A tile at the edge costs as much as
+/// a whole one.
+template <class Tiling>
+double weight_grad_cost(std::span<const Weight> weights) {
+  using Tile = TileOf<Product::weight_grad, NoActivation, Tiling>;
+  double sum = 0;
+  for (const Weight& weight : weights) {
+    const auto tiled = round_up<std::int64_t>(weight.rows, Tile::m) * round_up<std::int64_t>(weight.cols, Tile::n);
+    sum += static_cast<double>(tiled) * loading_factor<Tiling>(weight.cols);
+  }
+  return sum;
+}
+
+/// Returns the kernel with the lowest weight_grad_cost(). Ping-pong tiles: results of 4 bytes per sum are read and
+/// written while the tensor cores work. And smaller tiles use more multiprocessors if there are few, as for one expert.
+Kernel cheapest_weight_grad(std::span<const Weight> weights) {
+  const double clustered = weight_grad_cost<ClusteredPingPongTiling>(weights);
+  return clustered < weight_grad_cost<PingPongTiling>(weights) ? Kernel::clustered : Kernel::ping_pong;
 }
 
 }  // namespace
@@ -94,9 +107,7 @@ void run_wgmma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const
     case Product::dgrad: return run_rows<Product::dgrad, Act>(launch, rows, weights, kernel);
     case Product::weight_grad: break;
   }
-  // Ping-pong tiles: results of 4 bytes per sum are read and written while the tensor cores work. And smaller tiles use
-  // more multiprocessors if there are few, as for one expert.
-  if (kernel == Kernel::automatic) kernel = has_split_lines(weights) ? Kernel::clustered : Kernel::ping_pong;
+  if (kernel == Kernel::automatic) kernel = cheapest_weight_grad(weights);
   switch (kernel) {
     case Kernel::cooperative: return run_weight_grad<CooperativeTiling>(launch, rows, weights);
     case Kernel::clustered: return run_weight_grad<ClusteredPingPongTiling>(launch, rows, weights);

@@ -33,10 +33,10 @@ __device__ std::uint32_t update_pack(const UpdatedTensor<T, AdamWOrMuon::states,
   return change;
 }
 
-/// One thread block per contiguous range of blocks of the tensors; each thread processes `width` consecutive elements,
-/// see update_tensors().
+/// One thread block per contiguous range of blocks of the tensors; each thread processes `width` consecutive elements
+/// of a block.
 template <class T, class S>
-__global__ void __launch_bounds__(weight_update::threads) update_momentum(UpdateMomentum<T, S> update) {
+__global__ void __launch_bounds__(weight_update::block_threads) update_momentum(UpdateMomentum<T, S> update) {
   using A = Accumulator<T>;
   constexpr int width = weight_update::width;
   const StepVerdict verdict = update.verdict[0];
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(weight_update::threads) update_momentum(Update
       }
     }
     if (update.digests.kept.empty()) continue;
-    change = join_block<weight_update::threads>(change, Sum{});
+    change = join_block<weight_update::block_threads>(change, Sum{});
     if (threadIdx.x == 0) update.digests.kept[at] += state_factor(0) * change;
   }
 }
@@ -81,7 +81,7 @@ void run(const CudaStream& stream, const UpdateMomentum<T, S>& update) {
     require_length("UpdateMomentum", "kept digests", update.digests.kept, update.blocks);
   }
   start(stream, "UpdateMomentum", update_momentum<T, S>, weight_update::grid_of(stream, update.blocks),
-        weight_update::threads, update);
+        weight_update::block_threads, update);
 }
 
 LYCEUM_MUON_KERNELS(LYCEUM_CUDA_INSTANCE)

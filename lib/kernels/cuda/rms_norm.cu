@@ -38,7 +38,8 @@ __device__ A join_kept(std::int64_t cols, const Term& term) {
   return sum;
 }
 
-/// rms_norm_forward() with one warp per row, which reads the row once. The results are the same.
+/// rms_norm_forward() with one warp per row, which reads the row once. The results are those of a thread block with the
+/// same packs.
 template <class T>
 __global__ void __launch_bounds__(rms_threads, 3) rms_norm_forward_by_warps(RmsNormForward<T> norm) {
   using A = Accumulator<T>;
@@ -69,7 +70,8 @@ __global__ void __launch_bounds__(rms_threads, 3) rms_norm_forward_by_warps(RmsN
   }
 }
 
-/// rms_norm_backward() with one warp per row, which reads the row once. The results are the same.
+/// rms_norm_backward() with one warp per row, which reads the row once. The results are those of a thread block with
+/// the same packs.
 template <class T>
 __global__ void __launch_bounds__(rms_threads, 2) rms_norm_backward_by_warps(RmsNormBackward<T> norm) {
   using A = Accumulator<T>;

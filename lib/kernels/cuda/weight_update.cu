@@ -5,7 +5,7 @@ namespace lyceum {
 namespace {
 
 template <class T, std::size_t states, class S>
-__global__ void __launch_bounds__(weight_update::threads) check_tensors(CheckDigests<T, states, S> check) {
+__global__ void __launch_bounds__(weight_update::block_threads) check_tensors(CheckDigests<T, states, S> check) {
   const std::int64_t first = check.blocks * blockIdx.x / gridDim.x, last = check.blocks * (blockIdx.x + 1) / gridDim.x;
   BlockWalk<UpdatedTensor<T, states, S>> walk(check.tensors, first);
   for (std::int64_t at = first; at < last; ++at, walk.next()) {
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(weight_update::threads) check_tensors(CheckDig
       for (int s = 0; s < span->states; ++s) own += state_factor(s) * word_of(state_of(tensor, *span, s)[i + e]);
       if (weight_update::weight_is_apart(tensor)) own += weight_factor * word_of(tensor.weight[i + e]);
     }
-    const std::uint32_t found = join_block<weight_update::threads>(own, Sum{});
+    const std::uint32_t found = join_block<weight_update::block_threads>(own, Sum{});
     if (threadIdx.x != 0) continue;
     if (check.renew) {
       check.digests.kept[at] = found;
@@ -45,7 +45,7 @@ template <class T, std::size_t states, class S>
 void run(const CudaStream& stream, const CheckDigests<T, states, S>& check) {
   require_length("CheckDigests", "digests.kept", check.digests.kept, check.blocks);
   start(stream, "CheckDigests", check_tensors<T, states, S>, weight_update::grid_of(stream, check.blocks),
-        weight_update::threads, check);
+        weight_update::block_threads, check);
 }
 
 void run(const CudaStream& stream, const JudgeStep& judge) {

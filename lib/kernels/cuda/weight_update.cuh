@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -13,9 +14,14 @@
 
 namespace lyceum::weight_update {
 
-/// A warp processes one block (flat_block elements) of a tensor at a time, `stride` elements in each step, of which
-/// each lane has `width` consecutive ones.
-constexpr int width = 4, threads = flat_block / width, warps = threads / warp_size, stride = width * warp_size;
+/// In every kernel of these tables, a thread has `width` consecutive elements.
+constexpr int width = 4;
+/// Threads of the kernels in which a thread block processes one block (flat_block elements) of a tensor at a time.
+constexpr int block_threads = flat_block / width;
+/// In update_tensors(), each of `warps` warps of a thread block processes one block of a tensor at a time, `stride`
+/// elements in each step.
+constexpr int warps = 8, threads = warps * warp_size, stride = width * warp_size;
+static_assert(flat_block % stride == 0);
 
 /// One thread's sums over its elements: Σ weights², Σ updates², and the digests of the memory before (found) and after
 /// (left) the update.
@@ -192,18 +198,37 @@ __device__ void update_whole_block(const UpdatedTensor<T, most_states, S>& tenso
   }
 }
 
-/// Updates one lane's elements of a block that is not whole, or has several spans or memory that is not aligned.
+/// Updates `count` consecutive elements of a span, from element i on.
+template <int count, class T, class Rule, class S>
+__device__ void update_at(const UpdateWeights<T, Rule, S>& update, const UpdatedTensor<T, Rule::states, S>& tensor,
+                          const Constants<Accumulator<T>>& k, const UpdateSpan& span, std::int64_t i,
+                          ThreadSums& sums) {
+  with_rule_of(span, update.rule, [&]<class Own>(const Own& rule) {
+    const OpenSpan<T, Own, S> open(tensor, span, rule, k);
+    update_pack<count>(open, tensor, span, update.rounding, k, i, load_pack<count>(open, i), sums);
+  });
+}
+
+/// Updates one lane's elements of a block that is not whole, or has several spans or memory that is not aligned. Packs
+/// in one span with aligned memory are updated together, others element by element.
 template <class T, class Rule, class S>
 __device__ void update_elements(const UpdateWeights<T, Rule, S>& update,
                                 const UpdatedTensor<T, Rule::states, S>& tensor, const Constants<Accumulator<T>>& k,
                                 const UpdateSpan* span, std::int64_t first, std::int64_t last, ThreadSums& sums) {
   for (std::int64_t begin = first; begin < last; begin += stride) {
-    for (std::int64_t i = begin; i < begin + width && i < last; ++i) {
+    while (span->end <= begin) ++span;
+    const std::int64_t end = begin + width;
+    bool packed = false;
+    if (end <= last && end <= span->end) {
+      with_rule_of(*span, update.rule, [&]<class Own>(const Own&) { packed = is_packed(tensor, *span, Own::states); });
+    }
+    if (packed) {
+      update_at<width>(update, tensor, k, *span, begin, sums);
+      continue;
+    }
+    for (std::int64_t i = begin; i < end && i < last; ++i) {
       while (span->end <= i) ++span;
-      with_rule_of(*span, update.rule, [&]<class Own>(const Own& rule) {
-        const OpenSpan<T, Own, S> open(tensor, *span, rule, k);
-        update_pack<1>(open, tensor, *span, update.rounding, k, i, load_pack<1>(open, i), sums);
-      });
+      update_at<1>(update, tensor, k, *span, i, sums);
     }
   }
 }
@@ -278,10 +303,18 @@ __global__ void __launch_bounds__(threads) update_tensors(UpdateWeights<T, Rule,
   }
 }
 
-/// More thread blocks than run at a time, so that they finish at about the same time; each processes a contiguous
-/// range of blocks and therefore searches the table only once.
+/// Returns the number of thread blocks of kernels in which a thread block processes one block of a tensor at a time.
+/// More thread blocks than run at a time finish at about the same time; each processes a contiguous range of blocks and
+/// therefore searches the table only once.
 inline unsigned grid_of(const CudaStream& stream, std::int64_t blocks) {
   return static_cast<unsigned>(std::min<std::int64_t>(std::int64_t{stream.processors()} * 32, blocks));
+}
+
+/// Returns the number of thread blocks of update_tensors(): as grid_of(), but all warps have work, unless there are so
+/// few blocks that some multiprocessors would have none.
+inline unsigned grid_of_warps(const CudaStream& stream, std::int64_t blocks) {
+  const std::int64_t fewest = std::min<std::int64_t>(stream.processors(), blocks);
+  return grid_of(stream, std::max(fewest, (blocks + warps - 1) / warps));
 }
 
 }  // namespace lyceum::weight_update
@@ -299,7 +332,7 @@ void run(const CudaStream& stream, const UpdateWeights<T, Rule, S>& update) {
     require_length("UpdateWeights", "digests.kept", update.digests.kept, update.blocks);
   }
   start(stream, "UpdateWeights", weight_update::update_tensors<T, Rule, S>,
-        weight_update::grid_of(stream, update.blocks), weight_update::threads, update);
+        weight_update::grid_of_warps(stream, update.blocks), weight_update::threads, update);
 }
 
 }  // namespace lyceum

@@ -220,6 +220,7 @@ TEST(CudaWgmmaPipeline, GroupsOfAClusterSeeEveryStage) {
 TEST(CudaWgmmaPipeline, PingPongGroupsSeeTheirStages) {
   check_protocol<PingPongTiling>(false);
   check_protocol<PingPongTiling>(true);
+  check_protocol<ClusteredPingPongTiling>(false);
   check_protocol<ClusteredPingPongTiling>(true);
 }
 
