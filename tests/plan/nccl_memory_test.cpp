@@ -164,7 +164,12 @@ TEST(NcclMemory, IsPartOfAPlan) {
   EXPECT_EQ(json_of(with).at("nccl"), std::llround(memory.nccl));
   EXPECT_THAT(memory_table(with), HasSubstr("NCCL"));
   EXPECT_THAT(memory_table(without), Not(HasSubstr("NCCL")));
-  EXPECT_THAT(shortage(with, with.peak_memory() - 1, "a rank"), HasSubstr(", NCCL "));
+  EXPECT_EQ(shortage(with, with.peak_memory() - 1, "a rank"), "") << "NCCL may take less";
+  EXPECT_THAT(nccl_shortage(with, with.peak_memory() - 1, "a rank"), HasSubstr("parallel.nccl_channels = 2 (now 4)"));
+  EXPECT_NO_THROW(require_fits(with, without.peak_memory(), "a rank"));
+  EXPECT_THAT(shortage(with, without.peak_memory() - 1, "a rank"), HasSubstr(", NCCL at most "));
+  EXPECT_EQ(nccl_shortage(with, without.peak_memory() - 1, "a rank"), "");
+  EXPECT_EQ(nccl_shortage(with, with.peak_memory(), "a rank"), "");
 
   const double most = unlimited_nccl_bytes(without, false);
   EXPECT_GT(most, 10 * memory.nccl);
