@@ -203,9 +203,13 @@ std::optional<Cluster> rates(const RunConfig& run, const po::variables_map& valu
   return cluster;
 }
 
-/// Returns warnings about the learning-rate schedules of a run from its first step.
-std::vector<std::string> doubts_of(const Config& config) {
-  return schedule_warnings_of_stages(config, 0, schedule_of_stage(config, 1).steps);
+/// Returns warnings about the learning-rate schedules of a run from its first step, and about the memory of NCCL.
+std::vector<std::string> doubts_of(const MeshPlan& plan, const std::optional<Cluster>& cluster) {
+  std::vector<std::string> doubts =
+      schedule_warnings_of_stages(plan.config, 0, schedule_of_stage(plan.config, 1).steps);
+  const std::string nccl = cluster ? nccl_shortage(plan, cluster->memory, "a rank of " + cluster->name) : "";
+  if (!nccl.empty()) doubts.push_back(nccl);
+  return doubts;
 }
 
 std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, std::span<const StagePlan> stages,
@@ -220,7 +224,7 @@ std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, std::span<co
   std::optional<LoadComparison> loads;
   if (load) loads = compare_loads(plan, cluster, *load);
   if (values.count("json")) {
-    return json_report(plan, cluster, search ? &*search : nullptr, tokens, doubts_of(plan.config), stages,
+    return json_report(plan, cluster, search ? &*search : nullptr, tokens, doubts_of(plan, cluster), stages,
                        loads ? &*loads : nullptr);
   }
   std::string text = model_report(plan.config) + (search ? search_report(*search, plan.world, *cluster) : "") +
@@ -234,7 +238,7 @@ std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, std::span<co
         list.tensors, text_of_bytes(static_cast<std::int64_t>(list.resuming_bytes)),
         text_of_bytes(static_cast<std::int64_t>(list.saving_bytes)));
   }
-  for (const std::string& doubt : doubts_of(plan.config)) text += "warning: " + doubt + '\n';
+  for (const std::string& doubt : doubts_of(plan, cluster)) text += "warning: " + doubt + '\n';
   return text;
 }
 

@@ -27,7 +27,7 @@ class CudaStream {
 
   CUstream_st* handle() const;
   int device() const;
-  /// Returns the number of multiprocessors of the GPU, which determines the grid size of persistent kernels.
+  /// Returns the number of multiprocessors of the GPU. Grids of persistent kernels: see persistent_processors().
   int processors() const;
   /// Returns the allocator of device memory. A freed block may be used by later work of this stream at once. Before
   /// freeing a block that other streams use, wait for their work on the host or make this stream wait for it. If memory

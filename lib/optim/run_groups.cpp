@@ -9,8 +9,10 @@ namespace lyceum {
 
 namespace {
 
-void add(std::vector<RunGroup>& groups, RunGroup::Use use, Axis axis, const ProcessGroup& group) {
-  if (group.size() > 1) groups.push_back({.name = group.name(), .use = use, .axis = axis, .ranks = group.size()});
+void add(std::vector<RunGroup>& groups, RunGroup::Use use, Axis axis, const ProcessGroup& group,
+         ParameterUnit::Group units = ParameterUnit::Group::dense) {
+  if (group.size() == 1) return;
+  groups.push_back({.name = group.name(), .use = use, .axis = axis, .ranks = group.size(), .units = units});
 }
 
 }  // namespace
@@ -27,12 +29,12 @@ std::vector<RunGroup> training_groups(const Config& config, const Mesh& mesh, bo
   for (const ParameterUnit::Group group : parameter_groups) {
     if (group == ParameterUnit::Group::expert_replicated && !adapts_experts) continue;
     const CopyGroups copies = new_copy_groups(mesh, group);
-    add(groups, gradients, copies_axis(group), copies.reductions);
-    add(groups, values, copies_axis(group), copies.gathers);
+    add(groups, gradients, copies_axis(group), copies.reductions, group);
+    add(groups, values, copies_axis(group), copies.gathers, group);
   }
   if (config.optim.rule == UpdateRuleName::muon) {
     for (const ParameterUnit::Group group : muon_groups) {
-      add(groups, matrices, Axis::data_tensor, new_muon_group(mesh, group));
+      add(groups, matrices, Axis::data_tensor, new_muon_group(mesh, group), group);
     }
   }
   if (config.parallel.replace_every > 0) add(groups, experts, Axis::data_tensor, new_mover_group(mesh));

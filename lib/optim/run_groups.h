@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "autograd/parameter.h"
 #include "config/config.h"
 #include "parallel/comm/mesh.h"
 
@@ -23,6 +24,7 @@ struct RunGroup {
   Use use;
   Axis axis;  // of the mesh; for groups of Muon and of experts that move, the stage: data_tensor
   int ranks;
+  ParameterUnit::Group units = ParameterUnit::Group::dense;  // of `gradients`, `values` and `matrices`
 };
 
 /// Returns the groups of several ranks that this rank of a training run is in. Makes them in a rehearsal, by the

@@ -212,6 +212,12 @@ const RankPlan& MeshPlan::fullest() const {
   return *std::ranges::max_element(ranks, {}, [](const RankPlan& rank) { return rank.memory.resident(); });
 }
 
+double MeshPlan::peak_without_nccl() const {
+  double most = 0;
+  for (const RankPlan& rank : ranks) most = std::max(most, rank.memory.resident() - rank.memory.nccl);
+  return most;
+}
+
 double MeshPlan::tokens_per_second() const {
   return time ? number(config.batch.global) * number(config.batch.seq_len) / time->total() : 0;
 }

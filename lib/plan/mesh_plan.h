@@ -93,6 +93,8 @@ struct MeshPlan {
   double peak_memory() const { return fullest().memory.total(); }
   /// Returns RankMemory::resident() of that rank, in bytes. Equal to peak_memory() on a GPU or a cluster.
   double peak_resident() const { return fullest().memory.resident(); }
+  /// Returns the most bytes that one of `ranks` needs without RankMemory::nccl, which is an upper bound.
+  double peak_without_nccl() const;
   /// Returns the share of the time, 0 to 1, that ranks wait in the pipeline.
   double bubble() const { return timeline.bubble_fraction(); }
   /// Returns the tokens of a global batch per second; 0 if the plan has no time.
@@ -153,8 +155,8 @@ std::string error_table(const MeshPlan& plan);
 
 /// Returns "rank 4 needs 93 GB (weights …), but `whose` has only 76 GB", for the rank that needs the most.
 std::string need_text(const MeshPlan& plan, double available, const std::string& whose);
-/// Returns an empty string if no rank needs more than `available` bytes. Otherwise returns need_text() and the first of
-/// these that exists:
+/// Returns an empty string if no rank needs more than `available` bytes without NCCL's, which are an upper bound.
+/// Otherwise returns need_text() and the first of these that exists:
 ///   1. changes of a single key after which the plan fits, at most three, with the memory that they need. They change
 ///      the mesh, ZeRO, the schedule, the micro-batch, recomputation or the loss chunk, so training is the same;
 ///   2. a batch.seq_len with which the plan fits;
@@ -162,7 +164,10 @@ std::string need_text(const MeshPlan& plan, double available, const std::string&
 ///   4. a note that no change helps.
 /// `whose`: for example "each of the 8 ranks of this machine".
 std::string shortage(const MeshPlan& plan, double available, const std::string& whose);
-/// Throws a usage Error with `before`, shortage() and error_table() if a rank needs more than `available` bytes.
+/// Returns a warning if a rank needs more than `available` bytes only together with the upper bound of NCCL's;
+/// otherwise an empty string.
+std::string nccl_shortage(const MeshPlan& plan, double available, const std::string& whose);
+/// Throws a usage Error with `before`, shortage() and error_table() if there is a shortage().
 void require_fits(const MeshPlan& plan, double available, const std::string& whose, const std::string& before = "");
 
 }  // namespace lyceum

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <numeric>
 #include <set>
 #include <utility>
 
+#include "optim/muon_group.h"
 #include "parallel/pipeline/schedule.h"
+#include "plan/muon_plan.h"
 
 namespace lyceum {
 
@@ -38,11 +41,18 @@ struct Members {
   bool spans;  // true if they may be on several machines
 };
 
-Members members_of(const Config& config, const MeshRank& mesh_rank, Axis axis, int ranks) {
-  const int host = config.parallel.host_ranks > 0 ? config.parallel.host_ranks : usual_host_ranks;
+int ranks_of_machine(const Config& config) {
+  return config.parallel.host_ranks > 0 ? config.parallel.host_ranks : usual_host_ranks;
+}
+
+Members members_of(const Config& config, const MeshRank& mesh_rank, const RunGroup& group) {
+  const int host = ranks_of_machine(config), ranks = group.ranks;
+  const Axis axis = group.use == RunGroup::Use::matrices ? muon_axis(mesh_rank, group.units) : group.axis;
   // expert_copies and the groups within a stage are not evenly spaced.
   const bool even = axis != Axis::expert_copies && axis != Axis::data_tensor;
-  const int stride = even ? mesh_rank.stride(axis) : 1;
+  int stride = even ? mesh_rank.stride(axis) : 1;
+  if (axis == Axis::pipeline_ends && mesh_rank.index.pipeline % (mesh_rank.shape.pipeline - 1) != 0)
+    stride = mesh_rank.stage_ranks();   // the stages between the ends
   int block = mesh_rank.stage_ranks();  // consecutive ranks among which the members are
   if (axis == Axis::world || axis == Axis::pipeline || axis == Axis::pipeline_ends) {
     block = mesh_rank.world;
@@ -54,35 +64,51 @@ Members members_of(const Config& config, const MeshRank& mesh_rank, Axis axis, i
           .spans = mesh_rank.world > host && host % block != 0};
 }
 
-/// The kinds of operations of a communicator.
-struct Operations {
-  bool sums = false, gathers = false, exchanges = false;  // all-reduce; reduce-scatter, all-gather; all-to-all
-};
-
-Operations operations_of(const Traffic& traffic, Axis axis) {
+NcclOperations operations_of(const Traffic& traffic, Axis axis) {
   const auto any = [&](Transfer transfer) { return traffic.of(axis, transfer).bytes > 0; };
   return {.sums = any(Transfer::all_reduce),
           .gathers = any(Transfer::reduce_scatter) || any(Transfer::all_gather),
           .exchanges = any(Transfer::all_to_all)};
 }
 
-/// Returns the operations of a group of a rank.
-Operations operations_of(const Config& config, const MeshRank& mesh_rank, const RankPlan& plan, const RunGroup& group) {
+/// Returns the operations of a group for Muon's matrices.
+NcclOperations muon_operations(const Config& config, const MeshRank& mesh_rank, const RankPlan& plan,
+                               ParameterUnit::Group units) {
+  const MatrixSharing sharing =
+      muon_group(mesh_rank.shape, mesh_rank.world, mesh_rank.index, units, config.parallel.zero).sharing;
+  // A rank that owns no matrix takes part in gathers, but its part has 0 bytes.
+  if (sharing.gathers()) return {.gathers = plan.muon_flops > 0};
+  return {.exchanges = plan.step.matrices.of(muon_axis(mesh_rank, units), Transfer::all_to_all).bytes > 0};
+}
+
+/// Returns the operations of a group of a rank. `reading`: see nccl_communicators().
+NcclOperations operations_of(const Config& config, const MeshRank& mesh_rank, const RankPlan& plan,
+                             const RunGroup& group, bool reading) {
   using enum RunGroup::Use;
   switch (group.use) {
-    case gradients: return operations_of(plan.step.reductions, group.axis);
-    case values: return operations_of(plan.step.gathers, group.axis);
-    case matrices: {
-      const bool any = plan.step.matrices.bytes() > 0;
-      return {.gathers = any && (mesh_rank.shape.tensor > 1 || mesh_rank.shape.expert_tensor > 1), .exchanges = any};
+    case gradients: {
+      NcclOperations operations = operations_of(plan.step.reductions, group.axis);
+      if (config.parallel.zero >= 1) operations.sums = operations.gathers;  // of the norms of sharded gradients
+      return operations;
     }
+    case values: {
+      // A rank whose parts are empty takes part in gathers of 0 bytes.
+      const bool sharded = plan.step.reductions.of(group.axis, Transfer::reduce_scatter).bytes > 0;
+      return {.gathers = sharded || plan.step.gathers.of(group.axis, Transfer::all_gather).bytes > 0};
+    }
+    case matrices: return muon_operations(config, mesh_rank, plan, group.units);
     case experts: return {.exchanges = true};
     case shared_table: return operations_of(plan.step.end, group.axis);
     case passes: break;
   }
-  Operations operations = operations_of(plan.passes + plan.step.end, group.axis);
-  // The number of trained targets, which MPI sums.
-  if (group.axis == Axis::data && config.optim.qk_clip == 0) operations.sums = false;
+  // At the end of a step, copies of parameters sum up norms in their group for gradients, and MPI sums up the numbers
+  // of trained targets.
+  const bool copies = group.axis == Axis::data || group.axis == Axis::expert_data || group.axis == Axis::expert_copies;
+  NcclOperations operations = operations_of(copies ? plan.passes : plan.passes + plan.step.end, group.axis);
+  if (group.axis == Axis::data && !reading && config.optim.qk_clip > 0) operations.sums = true;
+  const bool experts_of_ranks =
+      group.axis == Axis::expert || group.axis == Axis::expert_across || group.axis == Axis::expert_within;
+  if (experts_of_ranks) operations.gathers = false;  // of numbers of rows, by MPI
   return operations;
 }
 
@@ -91,16 +117,26 @@ double bytes_without_connections(const Members& members, int channels) {
   return granule * (2 + 3 * pairwise + (members.local > 1 ? channels + 1 : 0));
 }
 
+/// Returns the number of ranks with which a rank exchanges data by PAT, in both directions: those at distances that are
+/// powers of two, before and after it.
+int pat_neighbours(int ranks) {
+  std::set<int> all;
+  for (int distance = 1; distance < ranks; distance *= 2) all.insert({distance, ranks - distance});
+  return static_cast<int>(all.size());
+}
+
 /// Returns the bytes of the connections of a communicator.
-double connection_bytes(const Members& members, const Operations& operations, int channels) {
+double connection_bytes(const Members& members, const NcclOperations& operations, int channels) {
   const auto [ranks, local, spans] = members;
   const double pairwise = std::bit_ceil(static_cast<unsigned>(channels));
   const double both_ends = receive_buffers + (spans ? network_send : local_send);
-  double neighbours = 0;  // to which a rank has connections of one direction, or as many pairs of both directions
+  int neighbours = 0;  // with which a rank has connections in both directions, or twice as many in one direction
   if (operations.sums || operations.gathers) neighbours = 1;  // a ring
-  if (operations.gathers && spans && local == 1) neighbours += std::bit_width(static_cast<unsigned>(ranks - 1));  // PAT
-  if (operations.sums && !spans) neighbours = std::min(ranks - 1, 2);  // a tree is a chain along the ring
+  // The connections of PAT include the ring, which has the order of ranks if each is on another machine.
+  if (operations.gathers && spans && local == 1) neighbours = pat_neighbours(ranks);
+  if (operations.sums && !spans) neighbours = 2;  // a tree is a chain along the ring
   if (operations.sums && spans) neighbours += tree_neighbours + (local > 1 ? switch_neighbours : 0);
+  neighbours = std::min(neighbours, ranks - 1);
   double bytes = channels * neighbours * both_ends;
   if ((operations.sums || operations.gathers) && local > 1)
     bytes += channels * in_switch * std::min(local, most_in_switch);
@@ -110,6 +146,20 @@ double connection_bytes(const Members& members, const Operations& operations, in
     if (spans) bytes += pairwise * shared_network * (1 + local);
   }
   return bytes;
+}
+
+/// Returns the most bytes of a communicator for messages on a rank of pipeline rank `own`, one of `from` and `to`: a
+/// machine may have both ranks for some members of the stages, and not for others.
+double message_bytes(const Config& config, const MeshRank& mesh_rank, int own, int from, int to, int channels) {
+  const int host = ranks_of_machine(config), stage = mesh_rank.stage_ranks();
+  const int first = std::min(from, to) * stage, distance = std::abs(from - to) * stage;
+  bool near = false, far = false;
+  for (int rank = first; rank < first + std::min(stage, host); ++rank) {
+    (rank % host + distance < host ? near : far) = true;
+  }
+  const double pairwise = std::bit_ceil(static_cast<unsigned>(channels));
+  const double connection = std::max(near ? (own == from ? local_send : receive_buffers) : 0, far ? shared_network : 0);
+  return bytes_without_connections({.ranks = 2, .local = near ? 2 : 1, .spans = far}, channels) + pairwise * connection;
 }
 
 /// Returns the pairs (sender, receiver) of pipeline ranks between which messages of this rank travel.
@@ -152,21 +202,20 @@ std::vector<NcclCommunicator> nccl_communicators(const Config& config, const Mes
                                                  const std::vector<RunGroup>& groups, int channels, bool reading) {
   std::vector<NcclCommunicator> all;
   for (const RunGroup& group : groups) {
-    const Members members = members_of(config, mesh_rank, group.axis, group.ranks);
-    all.push_back({.name = group.name,
-                   .ranks = group.ranks,
-                   .bytes = bytes_without_connections(members, channels) +
-                            connection_bytes(members, operations_of(config, mesh_rank, plan, group), channels)});
+    const Members members = members_of(config, mesh_rank, group);
+    const NcclOperations operations = operations_of(config, mesh_rank, plan, group, reading);
+    all.push_back(
+        {.name = group.name,
+         .ranks = group.ranks,
+         .operations = operations,
+         .bytes = bytes_without_connections(members, channels) + connection_bytes(members, operations, channels)});
   }
   const int row = mesh_rank.index.pipeline;
-  const double pairwise = std::bit_ceil(static_cast<unsigned>(channels));
   for (const auto& [from, to] : message_pairs(config.parallel, row, reading)) {
-    const Members members = members_of(config, mesh_rank, Axis::pipeline, 2);
-    const double local = from == row ? local_send : receive_buffers;
-    all.push_back(
-        {.name = format_message("pipeline messages from {} to {}", {from, to}),
-         .ranks = 2,
-         .bytes = bytes_without_connections(members, channels) + pairwise * (members.spans ? shared_network : local)});
+    all.push_back({.name = format_message("pipeline messages from {} to {}", {from, to}),
+                   .ranks = 2,
+                   .operations = {.exchanges = true},
+                   .bytes = message_bytes(config, mesh_rank, row, from, to, channels)});
   }
   return all;
 }

@@ -11,10 +11,19 @@ namespace lyceum {
 /// The largest number of channels of a communicator of NCCL, whatever its settings (MAXCHANNELS of NCCL 2.30).
 inline constexpr int most_nccl_channels = 64;
 
+/// The kinds of calls of NCCL that a communicator is used for.
+struct NcclOperations {
+  bool sums = false;       // all-reduce
+  bool gathers = false;    // reduce-scatter, all-gather, reduce, broadcast
+  bool exchanges = false;  // sends and receives
+  bool operator==(const NcclOperations&) const = default;
+};
+
 /// A communicator of a rank, and the most memory on the GPU that NCCL takes for it.
 struct NcclCommunicator {
   std::string name;
   int ranks;
+  NcclOperations operations;
   double bytes;
 };
 
@@ -35,7 +44,8 @@ std::vector<RunGroup> groups_of_rank(const Config& config, int world, const Rank
 ///     several of its ranks, also 1 for each channel and 1 for reductions in the NVLink switch;
 ///   - for each connection to another rank, see docs/cuda.md. Connections are made for what the group transfers by
 ///     `plan`: rings and trees for reductions and gathers, one connection for each rank of an all-to-all.
-/// Ranks are divided among machines as parallel.host_ranks says; 0: 8 ranks per machine.
+/// Ranks are divided among machines as parallel.host_ranks says; 0: 8 ranks per machine. Not counted are messages to
+/// rank 0 in an evaluation that writes results of each token.
 std::vector<NcclCommunicator> nccl_communicators(const Config& config, const MeshRank& mesh_rank, const RankPlan& plan,
                                                  const std::vector<RunGroup>& groups, int channels,
                                                  bool reading = false);

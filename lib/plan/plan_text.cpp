@@ -79,7 +79,7 @@ std::string need_text(const MeshPlan& plan, double available, const std::string&
       "rank {} needs {} (weights {}, gradients {}, optimizer {}, activations {}, buffers {}{}{}), but {} has only {}",
       rank.rank, bytes_text(need.resident()), bytes_text(need.weights), bytes_text(need.gradients),
       bytes_text(need.optimizer), bytes_text(need.activations), bytes_text(need.buffers),
-      need.nccl > 0 ? ", NCCL " + bytes_text(need.nccl) : "",
+      need.nccl > 0 ? ", NCCL at most " + bytes_text(need.nccl) : "",
       need.process > 0 ? ", process " + bytes_text(need.process) : "", whose, bytes_text(available));
 }
 

@@ -183,8 +183,18 @@ class ChangeFinder {
 }  // namespace
 
 std::string shortage(const MeshPlan& plan, double available, const std::string& whose) {
-  if (plan.peak_resident() <= available) return {};
+  if (plan.peak_without_nccl() <= available) return {};
   return fmt::format("{}: {}", need_text(plan, available, whose), ChangeFinder(plan, available).text());
+}
+
+std::string nccl_shortage(const MeshPlan& plan, double available, const std::string& whose) {
+  if (plan.peak_resident() <= available || plan.peak_without_nccl() > available) return {};
+  const int channels = plan.config.parallel.nccl_channels;
+  return fmt::format("rank {} may need {}, of which NCCL takes at most {}, but {} has only {}: if memory runs out, {}",
+                     plan.fullest().rank, bytes_text(plan.peak_resident()), bytes_text(plan.fullest().memory.nccl),
+                     whose, bytes_text(available),
+                     channels > 1 ? fmt::format("set parallel.nccl_channels = {} (now {})", channels / 2, channels)
+                                  : "set parallel.transport = staged, or change the mesh");
 }
 
 void require_fits(const MeshPlan& plan, double available, const std::string& whose, const std::string& before) {

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "config/check.h"
 #include "plan/report.h"
@@ -52,7 +54,10 @@ TEST(NcclMemory, HasBuffersForEveryChannelAndConnection) {
 
   EXPECT_EQ(connections(one, 64, stage, all_reduce, 3), 3 * (8 * network + in_switch)) << "two kinds of trees";
   EXPECT_EQ(connections(one, 64, stage, reduce_scatter, 3), 3 * (network + in_switch));
-  EXPECT_EQ(connections({.host_ranks = 1}, 8, stage, reduce_scatter, 3), 3 * (1 + 3) * network) << "also log2 of 8";
+  const ParallelConfig alone{.host_ranks = 1};
+  EXPECT_EQ(connections(alone, 8, stage, reduce_scatter, 3), 3 * 5 * network) << "to ranks at distances 1, 2, 4, 6, 7";
+  EXPECT_EQ(connections(alone, 6, stage, all_gather, 3), 3 * 4 * network) << "to ranks at distances 1, 2, 4, 5";
+  EXPECT_EQ(connections(alone, 3, stage, all_reduce, 3), 3 * 2 * network) << "to all ranks";
   const ParallelConfig far{.expert = 16, .host_ranks = 8};
   EXPECT_EQ(connections(far, 16, Axis::expert, all_to_all, 4), 4 * (7 * local + 9 * 2 * mebibyte)) << "shared buffers";
   const ParallelConfig unknown{.expert = 16};
@@ -103,6 +108,35 @@ TEST(NcclMemory, HasACommunicatorForEveryGroupAndDirection) {
                                    "pipeline messages from 0 to 1 2", "pipeline messages from 1 to 2 2"));
 }
 
+TEST(NcclMemory, OfMessagesDependsOnTheMachinesOfTheirStages) {
+  Config config = on_gpus(2);
+  config.model.layers = 4;
+  config.model.tie_embeddings = true;
+  const auto bytes = [&](int world, int host_ranks, int rank) {
+    config.parallel.pipeline = 4;
+    config.parallel.host_ranks = host_ranks;
+    RankPlan plan;
+    plan.rank = rank;
+    std::map<std::string, double> mebibytes;
+    for (const NcclCommunicator& one : nccl_communicators(config, MeshRank::of(config.parallel, world, rank), plan,
+                                                          groups_of_rank(config, world, plan), 2)) {
+      mebibytes[one.name] = one.bytes / mebibyte;
+    }
+    return mebibytes;
+  };
+  const double tables = 4 + 2 * 6, in_switch = 2 + 2 * 2;
+  const auto second = bytes(8, 4, 2);  // two machines of two stages with two ranks each
+  EXPECT_EQ(second.at("pipeline messages from 0 to 1"), tables + in_switch + 2 * 10) << "receives on its machine";
+  EXPECT_EQ(second.at("pipeline messages from 1 to 0"), tables + in_switch + 2 * 2) << "sends on its machine";
+  EXPECT_EQ(second.at("pipeline messages from 1 to 2"), tables + 2 * 2) << "to another machine";
+  EXPECT_EQ(second.at("pipeline messages from 2 to 1"), tables + 2 * 2) << "from another machine";
+  EXPECT_EQ(bytes(8, 3, 2).at("pipeline messages from 0 to 1"), tables + in_switch + 2 * 10)
+      << "ranks 0 and 2 are on one machine, 1 and 3 are not";
+
+  EXPECT_EQ(bytes(4, 2, 0).at("pipeline ends"), tables) << "ranks 0 and 3, on two machines";
+  EXPECT_EQ(bytes(4, 2, 1).at("pipeline ends"), tables + in_switch) << "ranks 1 and 2, which may be on one";
+}
+
 TEST(NcclMemory, IsOnlyThatOfNccl) {
   Config config = on_gpus(2);
   EXPECT_TRUE(sends_by_nccl(config, false));
@@ -130,7 +164,12 @@ TEST(NcclMemory, IsPartOfAPlan) {
   EXPECT_EQ(json_of(with).at("nccl"), std::llround(memory.nccl));
   EXPECT_THAT(memory_table(with), HasSubstr("NCCL"));
   EXPECT_THAT(memory_table(without), Not(HasSubstr("NCCL")));
-  EXPECT_THAT(shortage(with, with.peak_memory() - 1, "a rank"), HasSubstr(", NCCL "));
+  EXPECT_EQ(shortage(with, with.peak_memory() - 1, "a rank"), "") << "NCCL may take less";
+  EXPECT_THAT(nccl_shortage(with, with.peak_memory() - 1, "a rank"), HasSubstr("parallel.nccl_channels = 2 (now 4)"));
+  EXPECT_NO_THROW(require_fits(with, without.peak_memory(), "a rank"));
+  EXPECT_THAT(shortage(with, without.peak_memory() - 1, "a rank"), HasSubstr(", NCCL at most "));
+  EXPECT_EQ(nccl_shortage(with, without.peak_memory() - 1, "a rank"), "");
+  EXPECT_EQ(nccl_shortage(with, with.peak_memory(), "a rank"), "");
 
   const double most = unlimited_nccl_bytes(without, false);
   EXPECT_GT(most, 10 * memory.nccl);

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <cstdio>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -175,6 +176,11 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
     require_fits(plan, gpu ? gpu->memory : memory_of_rank(session),
                  format_message("each of this machine's {} ranks", {session.local_size()}),
                  stage > 1 ? format_message("stage {}: ", {stage}) : "");
+    if (session.rank() == 0 && gpu) {
+      const double least = std::ranges::min_element(resources, {}, &RankResources::memory)->memory;
+      const std::string warning = nccl_shortage(plan, least, "the smallest rank");
+      if (!warning.empty()) fmt::print(stderr, "warning: {}\n", warning);
+    }
     if (plan.peak_resident() <= planned) continue;
     planned = plan.peak_resident();
     beside = plan.fullest().memory.process + plan.fullest().memory.nccl;

@@ -42,8 +42,8 @@ struct RunSetup {
 
 /// Collective over the world. Returns the setup of this rank, without `program`. Before memory is allocated, it throws
 /// usage Errors if the resolved configuration does not fit the number of ranks (all problems in one Error) or needs
-/// more memory than a rank has. `reading`: the use of a finished model; empty: the model is trained. `first_stage`:
-/// training stages before it are not checked.
+/// more memory than a rank has; rank 0 prints nccl_shortage() to stderr. `reading`: the use of a finished model; empty:
+/// the model is trained. `first_stage`: training stages before it are not checked.
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading = {},
                                  int first_stage = 1);
 

@@ -54,7 +54,11 @@ std::set<const ncclComm*> living;  // all communicators of this process
 }  // namespace
 
 struct ncclComm {
-  ncclComm() { living.insert(this); }
+  ncclComm() {
+    static int made = 0;
+    used.number = made++;
+    living.insert(this);
+  }
   ~ncclComm() { living.erase(this); }
   ncclComm(const ncclComm&) = delete;
   ncclComm& operator=(const ncclComm&) = delete;
@@ -71,6 +75,7 @@ struct ncclComm {
   std::unique_ptr<Split> split;  // the pending split, if any
   std::set<int> met;             // ranks in the job with which meet() was called
   std::vector<MPI_Request> meetings;
+  host_nccl::Used used{.number = 0, .ranks = 0};
 
   /// Starts to connect to the ranks with which `calls` exchange data for the first time: each sends the other an empty
   /// message.
@@ -213,6 +218,8 @@ ncclResult_t submit(ncclComm_t comm, cudaStream_t stream, Call call) {
   // An earlier call may still be in progress.
   if (comm->polls_left > 0 || comm->stage != ncclComm::Stage::ready || comm->split) return ncclInvalidUsage;
   ncclGroupStart();
+  const bool message = call.kind == Call::Kind::send || call.kind == Call::Kind::receive;
+  (message ? comm->used.exchanges : call.root < 0 ? comm->used.sums : comm->used.gathers) = true;
   comm->calls.push_back(std::move(call));
   comm->stream = stream;
   grouped.push_back(comm);
@@ -265,10 +272,13 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* chi
 }
 
 host_nccl::Made host_nccl::made() { return made_here; }
-std::vector<int> host_nccl::sizes() {
-  std::vector<int> all;
-  for (const ncclComm* comm : living) all.push_back(static_cast<int>(comm->ranks->world.size()));
-  std::ranges::sort(all);
+std::vector<host_nccl::Used> host_nccl::used() {
+  std::vector<Used> all;
+  for (const ncclComm* comm : living) {
+    all.push_back(comm->used);
+    all.back().ranks = static_cast<int>(comm->ranks->world.size());
+  }
+  std::ranges::sort(all, {}, &Used::number);
   return all;
 }
 ncclConfig_t host_nccl::configuration(ncclComm_t comm) { return comm->config; }

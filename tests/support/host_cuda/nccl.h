@@ -72,8 +72,15 @@ struct Made {
   int by_id = 0, by_split = 0;
 };
 Made made();
-/// Returns the sizes of the communicators of this process that exist, in ascending order.
-std::vector<int> sizes();
+/// A communicator of this process, and the kinds of calls that were made with it.
+struct Used {
+  int number;  // of communicators that this process made before it
+  int ranks;
+  bool sums = false;                        // all-reduces
+  bool gathers = false, exchanges = false;  // other collectives; sends and receives
+};
+/// Returns the communicators that exist, in the order in which they were made.
+std::vector<Used> used();
 /// Returns the configuration of the communicator.
 ncclConfig_t configuration(ncclComm_t comm);
 }  // namespace host_nccl

@@ -20,6 +20,7 @@ class NcclTransport final : public TensorTransport,
                             private Progress::Task,
                             private WaitObserver {
  public:
+  /// A stream has at most one transport with limited channels, since the last one sets the multiprocessors to leave.
   NcclTransport(const CudaStream& stream, std::shared_ptr<SharedState> shared, const NcclOptions& options = {});
   ~NcclTransport();
 
