@@ -24,8 +24,8 @@ class NcclTransport final : public TensorTransport,
   NcclTransport(const CudaStream& stream, std::shared_ptr<SharedState> shared, const NcclOptions& options = {});
   ~NcclTransport();
 
-  /// Also makes persistent kernels of the stream leave as many multiprocessors to NCCL as NcclOptions::channels says,
-  /// see leave_processors().
+  /// Makes a carrier of NCCL. From then on, persistent kernels of the stream leave as many multiprocessors to NCCL as
+  /// NcclOptions::channels says, see leave_processors().
   std::unique_ptr<Carrier> carrier(const std::shared_ptr<Communicator>& communicator, Where where) override;
   /// Makes a lane; see the constructors of NcclLane.
   std::shared_ptr<NcclLane> lane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag);
