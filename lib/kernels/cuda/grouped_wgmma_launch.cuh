@@ -128,19 +128,20 @@ double loading_factor(std::int64_t stride) {
 /// Estimates the cost of a product in the tiles of `Tiling`, in columns times k, assuming that all experts have equally
 /// many rows, and so many that the height of tiles does not matter. A tile at the edge costs as much as a whole one,
 /// since it is loaded as a whole. Warpgroups that compute a tile together finish it while the tensor cores idle, which
-/// takes about as long as 160 steps of k. Ping-pong's smaller tiles read 6 % more per product.
+/// takes about as long as 160 steps of k, or 320 in a dgrad. Ping-pong's smaller tiles read 6 % more per product.
 /// The numbers, with that of loading_factor(), were measured on an H200 at DeepSeekMoE-2B's products, with widths of
 /// 856 and 896 (docs/cuda.md), without activations. Ping-pong tiles in clusters are assumed to differ from others as
 /// much as cooperative tiles do.
 template <Product product, class Act, class Tiling>
 double cost(std::span<const Weight> weights) {
   using Tile = TileOf<product, Act, Tiling>;
+  constexpr double finishing = product == Product::dgrad ? 320 : 160;
   double sum = 0;
   for (const Weight& weight : weights) {
     const std::int64_t n = activated_width(product, weight, Act::inputs);
     const auto k = static_cast<double>(product == Product::forward ? weight.cols : weight.rows);
     const auto columns = static_cast<double>(round_up<std::int64_t>(n, Tile::n) * (Tiling::n / Tile::n));
-    sum += columns * loading_factor<Tiling>(weight.stride) * (Tiling::ping_pong ? 1.06 * k : k + 160);
+    sum += columns * loading_factor<Tiling>(weight.stride) * (Tiling::ping_pong ? 1.06 * k : k + finishing);
   }
   return sum;
 }

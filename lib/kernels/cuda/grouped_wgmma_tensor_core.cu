@@ -1,3 +1,4 @@
+#include <cmath>
 #include <optional>
 #include <type_traits>
 
@@ -77,25 +78,35 @@ void run_weight_grad(const Launch& launch, const Rows<bfloat16>& rows, std::span
   }
 }
 
-/// Estimates the cost of weight gradients in the tiles of `Tiling`, in elements of weights, assuming that all experts
-/// have equally many rows of tokens and that loading_factor() holds for them, too. A tile at the edge costs as much as
-/// a whole one.
+/// Estimates the cost of weight gradients in the tiles of `Tiling`, in elements of a block's tiles, assuming that all
+/// experts have equally many rows of tokens: the blocks compute their tiles in rounds, and a tile at the edge costs as
+/// much as a whole one. Ping-pong tiles take 1.17 times as long per element, and loading_factor() holds for them, too,
+/// as measured on an H200 with 63 experts of DeepSeekMoE-2B (docs/cuda.md).
 template <class Tiling>
-double weight_grad_cost(std::span<const Weight> weights) {
+double weight_grad_cost(const Launch& launch, std::span<const Weight> weights) {
   using Tile = TileOf<Product::weight_grad, NoActivation, Tiling>;
-  double sum = 0;
+  double tiles = 0, loading = 0;
   for (const Weight& weight : weights) {
-    const auto tiled = round_up<std::int64_t>(weight.rows, Tile::m) * round_up<std::int64_t>(weight.cols, Tile::n);
-    sum += static_cast<double>(tiled) * loading_factor<Tiling>(weight.cols);
+    const std::int64_t down = round_up<std::int64_t>(weight.rows, Tile::m) / Tile::m;
+    const auto of_expert = static_cast<double>(down * (round_up<std::int64_t>(weight.cols, Tile::n) / Tile::n));
+    tiles += of_expert;
+    loading += of_expert * loading_factor<Tiling>(weight.cols);
   }
-  return sum;
+  const double rounds = std::ceil(tiles * Tiling::cluster / persistent_processors(launch.stream));
+  return rounds * Tiling::m * Tiling::n * (Tiling::ping_pong ? 1.17 : 1) * loading / tiles;
 }
 
-/// Returns the kernel with the lowest weight_grad_cost(). Ping-pong tiles: results of 4 bytes per sum are read and
-/// written while the tensor cores work. And smaller tiles use more multiprocessors if there are few, as for one expert.
-Kernel cheapest_weight_grad(std::span<const Weight> weights) {
-  const double clustered = weight_grad_cost<ClusteredPingPongTiling>(weights);
-  return clustered < weight_grad_cost<PingPongTiling>(weights) ? Kernel::clustered : Kernel::ping_pong;
+/// Returns the kernel with the lowest weight_grad_cost(): cooperative tiles for many experts, smaller ones, which use
+/// more multiprocessors, for one, and clusters for weights whose rows are not whole cache lines.
+Kernel cheapest_weight_grad(const Launch& launch, std::span<const Weight> weights) {
+  Kernel kernel = Kernel::cooperative;
+  double least = weight_grad_cost<CooperativeTiling>(launch, weights);
+  const auto consider = [&](Kernel other, double cost) {
+    if (cost < least) kernel = other, least = cost;
+  };
+  consider(Kernel::ping_pong, weight_grad_cost<PingPongTiling>(launch, weights));
+  consider(Kernel::clustered, weight_grad_cost<ClusteredPingPongTiling>(launch, weights));
+  return kernel;
 }
 
 }  // namespace
@@ -107,7 +118,7 @@ void run_wgmma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const
     case Product::dgrad: return run_rows<Product::dgrad, Act>(launch, rows, weights, kernel);
     case Product::weight_grad: break;
   }
-  if (kernel == Kernel::automatic) kernel = cheapest_weight_grad(weights);
+  if (kernel == Kernel::automatic) kernel = cheapest_weight_grad(launch, weights);
   switch (kernel) {
     case Kernel::cooperative: return run_weight_grad<CooperativeTiling>(launch, rows, weights);
     case Kernel::clustered: return run_weight_grad<ClusteredPingPongTiling>(launch, rows, weights);
