@@ -5,8 +5,10 @@
 set -euo pipefail
 lyceum=$(realpath "$1") source=$(realpath "$2")
 . "$source/scripts/mpi-env.sh"
-# The python3 on PATH may be a script that looks for Python at every start (pyenv): the program itself comes first.
-PATH=$(python3 -c 'import os, sys; print(os.path.dirname(sys.executable))'):$PATH
+# The python3 on PATH may be a script that looks for Python at every start (pyenv): this is the program itself. Processes that
+# get signals, and other programs that start Python, need "$python3" instead of the function.
+python3=$(python3 -c 'import sys; print(sys.executable)')
+python3() { "$python3" "$@"; }
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} LC_ALL=C.UTF-8
 work=$(mktemp -d)
 job=
