@@ -14,7 +14,7 @@ work=$(mktemp -d)
 job=
 stop_job() { [[ -z $job ]] || kill -KILL "$job" 2>/dev/null || true; }
 trap 'stop_job; rm -rf "$work"' EXIT
-export LYCEUM_CACHE=${LYCEUM_CACHE:-$work/cache}
+export LYCEUM_CACHE=${LYCEUM_TEST_CACHE:-$work/cache}  # never the user's own, which know_peaks must not write to
 # know_peaks [HOST …]: so that no start measures the peak of this machine.
 know_peaks() { python3 "$source/tests/support/known_peaks.py" "$lyceum" "$LYCEUM_CACHE" "$@"; }
 know_peaks
