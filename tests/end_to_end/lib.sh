@@ -5,14 +5,16 @@
 set -euo pipefail
 lyceum=$(realpath "$1") source=$(realpath "$2")
 . "$source/scripts/mpi-env.sh"
-# The python3 on PATH may be a script that looks for Python at every start (pyenv): the program itself comes first.
-PATH=$(python3 -c 'import os, sys; print(os.path.dirname(sys.executable))'):$PATH
+# The python3 on PATH may be a script that looks for Python at every start (pyenv): this is the program itself. Processes that
+# get signals, and other programs that start Python, need "$python3" instead of the function.
+python3=$(python3 -c 'import sys; print(sys.executable)')
+python3() { "$python3" "$@"; }
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} LC_ALL=C.UTF-8
 work=$(mktemp -d)
 job=
 stop_job() { [[ -z $job ]] || kill -KILL "$job" 2>/dev/null || true; }
 trap 'stop_job; rm -rf "$work"' EXIT
-export LYCEUM_CACHE=${LYCEUM_CACHE:-$work/cache}
+export LYCEUM_CACHE=${LYCEUM_TEST_CACHE:-$work/cache}  # never the user's own, which know_peaks must not write to
 # know_peaks [HOST …]: so that no start measures the peak of this machine.
 know_peaks() { python3 "$source/tests/support/known_peaks.py" "$lyceum" "$LYCEUM_CACHE" "$@"; }
 know_peaks

@@ -48,7 +48,7 @@ inside() { bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "$@"; }
 resident=$(planned 1 resident)
 echo $((resident + 100000000)) >"$group/$limit"
 bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" \
-  python3 -c 'import time; memory = bytearray(160_000_000); print("holds", flush=True); time.sleep(600)' >"$work/holder" &
+  "$python3" -c 'import time; memory = bytearray(160_000_000); print("holds", flush=True); time.sleep(600)' >"$work/holder" &
 job=$!
 wait_for 60 grep -q holds "$work/holder" || fail "the other process does not start"
 expect 4 inside "$lyceum" "${tiny[@]}" "${keys[@]}" "--run.dir=$work/met"

@@ -2,6 +2,8 @@
 # Usage: resume_test.sh LYCEUM SOURCE_DIR. A run that ended early, was killed or stopped on request, and then continued, equals
 # an uninterrupted run bit for bit. On another mesh it continues with the same loss; with more steps, on the same schedule.
 . "$(dirname "$0")/lib.sh" "$@"
+export LYCEUM_CACHE=$work/cache  # which only know_peaks has written to
+know_peaks
 make_data
 
 # same_run A B STEP: fails unless tensors of STEP, all records of steps and all routing records of two runs are equal.

@@ -4,7 +4,7 @@
 make_data
 export LYCEUM=$lyceum
 cd "$work"
-sweep=(python3 -B "$source/scripts/sweep.py" sweep.ini)
+sweep=("$python3" -B "$source/scripts/sweep.py" sweep.ini)
 describe() {
   cat >sweep.ini <<END
 [sweep]

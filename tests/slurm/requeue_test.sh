@@ -2,6 +2,8 @@
 # Usage: requeue_test.sh LYCEUM SOURCE_DIR. A four-node job that is asked to stop, preempted or out of time is requeued and
 # continues, and ends with the weights of the undisturbed run.
 . "$(dirname "$0")/lib.sh" "$@"
+export LYCEUM_CACHE=$work/cache  # which only know_peaks has written to
+know_peaks "${nodes[@]}"
 make_data
 start_lab
 job=(--nodes=4 --ntasks-per-node=1)

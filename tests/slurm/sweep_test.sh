@@ -14,7 +14,7 @@ run.steps = 6
 [grid]
 optim.lr = 3e-3, 1e-3
 END
-sweep=(python3 -B "$source/scripts/sweep.py" sweep.ini)
+sweep=("$python3" -B "$source/scripts/sweep.py" sweep.ini)
 mkdir -p "sweep/lr=3e-3"
 touch "sweep/lr=3e-3/checkpoints"  # a file where a folder must be: this run fails
 

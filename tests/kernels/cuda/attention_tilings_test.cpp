@@ -108,10 +108,12 @@ std::vector<float> delta_of(AttentionProblem<bfloat16>& problem) {
   return delta;
 }
 
+/// Kernels without backward say so, since a check for the function would skip the tests of one with another signature.
 template <class Device>
-constexpr bool has_backward = requires(const cuda::BackwardTask<bfloat16>& task, Order order) {
-  Device::backward(task, order);
+constexpr bool forward_only = requires {
+  Device::forward_only;
 };
+
 template <class Device>
 void backward(AttentionProblem<bfloat16>& problem, Order order) {
   std::vector<float> delta = delta_of(problem);
@@ -130,7 +132,7 @@ void check_tensor_cores(const AttentionShape& shape, std::int64_t gap,
   fast->first_keys = again->first_keys = documents;
   for (const auto& [problem, order] : {std::pair{fast.get(), Order::ascending}, {again.get(), Order::descending}}) {
     forward<Device>(*problem, order);
-    if constexpr (has_backward<Device>) backward<Device>(*problem, order);
+    if constexpr (!forward_only<Device>) backward<Device>(*problem, order);
   }
   const CpuStream stream(1);
   const auto exact = make_attention<double, bfloat16>(shape);
@@ -146,7 +148,7 @@ void check_tensor_cores(const AttentionShape& shape, std::int64_t gap,
   expect_alike(&AttentionProblem<bfloat16>::out);
   EXPECT_TRUE(fast->log_sum_exp.gaps_untouched());
   EXPECT_TRUE(fast->largest.gaps_untouched());
-  if constexpr (!has_backward<Device>) return;
+  if constexpr (forward_only<Device>) return;
   lyceum::run(stream, exact->backward());
   expect_near(fast->dq.view(), exact->dq.view(), 0.03);
   expect_near(fast->dk.view(), exact->dk.view(), 0.06);
@@ -195,6 +197,7 @@ TEST(CudaAttention, AgreesWithTheReferenceForValuesOfOtherWidths) {
 /// The kernels for 192 and 128 columns on Hopper GPUs: forward with warpgroup products. Those for backward are
 /// Ampere's.
 struct HopperForward {
+  static constexpr bool forward_only = true;
   static void forward(const cuda::ForwardTask<bfloat16>& task, Order order) { Hopper::forward(task, order); }
 };
 

@@ -81,7 +81,7 @@ TEST_F(LargeGroups, AllReduceGivesTheBitsOfTheSumInTheOrderOfLevels) {
 
 TEST_F(LargeGroups, SumsOfBfloat16AreRoundedOnce) {
   const CpuStream stream(1);
-  for (const std::int64_t count : {7, 40001, 300007}) {
+  for (const std::int64_t count : {7, 40001, 530003}) {  // chunks are of 524288 values
     for_groups([&](const ProcessGroup& group) {
       const Tensor values = Tensor::empty(stream, DType::bf16, {count});
       for (std::size_t i = 0; i < values.span<bfloat16>().size(); ++i) {
@@ -113,38 +113,40 @@ std::vector<std::vector<std::int64_t>> partitions(std::int64_t count, int ranks)
 
 TEST_F(LargeGroups, ReduceScatterGivesTheBitsOfTheSlicesOfAllReduce) {
   const CpuStream stream(1);
-  for (const std::int64_t count : {1, 1000, 300007}) {
-    for_groups([&](const ProcessGroup& group) {
-      for (const std::vector<std::int64_t>& extents : partitions(count, group.size())) {
-        const auto own = static_cast<std::size_t>(group.rank());
-        const auto begin = extents.begin() + group.rank();
-        const std::int64_t size = std::accumulate(extents.begin(), extents.end(), std::int64_t{0}),
-                           first = std::accumulate(extents.begin(), begin, std::int64_t{0});
-        for (const DType type : {DType::f32, DType::bf16}) {
-          const Tensor values = Tensor::empty(stream, type, {size}), sums = Tensor::empty(stream, type, {size});
-          for (std::size_t i = 0; i < static_cast<std::size_t>(size); ++i) {
-            if (type == DType::f32) {
-              values.span<float>()[i] = sums.span<float>()[i] = contribution(group.rank(), i);
-            } else {
-              values.span<bfloat16>()[i] = sums.span<bfloat16>()[i] = bfloat16(contribution(group.rank(), i));
-            }
-          }
-          group.all_reduce_async(sums).wait();
-          const Tensor part = Tensor::empty(stream, type, {extents[own]}), expected = sums.view(first, {extents[own]}),
-                       inside = values.view(first, {extents[own]});
-          const std::int64_t before = group.sent_messages();
-          group.reduce_scatter(values, part, extents);
-          if (size > 0) {
-            EXPECT_EQ(group.sent_messages() - before, messages_of_reduce_scatter(group.rank(), extents, type));
-          }
-          group.reduce_scatter(values, inside, extents);
-          if (part.size() == 0) continue;
-          EXPECT_EQ(std::memcmp(part.raw(), expected.raw(), part.bytes()), 0) << count << group.name();
-          EXPECT_EQ(std::memcmp(inside.raw(), expected.raw(), part.bytes()), 0) << count << group.name();
-        }
+  const auto check = [&](const ProcessGroup& group, DType type, const std::vector<std::int64_t>& extents) {
+    const auto own = static_cast<std::size_t>(group.rank());
+    const auto begin = extents.begin() + group.rank();
+    const std::int64_t size = std::accumulate(extents.begin(), extents.end(), std::int64_t{0}),
+                       first = std::accumulate(extents.begin(), begin, std::int64_t{0});
+    const Tensor values = Tensor::empty(stream, type, {size}), sums = Tensor::empty(stream, type, {size});
+    for (std::size_t i = 0; i < static_cast<std::size_t>(size); ++i) {
+      if (type == DType::f32) {
+        values.span<float>()[i] = sums.span<float>()[i] = contribution(group.rank(), i);
+      } else {
+        values.span<bfloat16>()[i] = sums.span<bfloat16>()[i] = bfloat16(contribution(group.rank(), i));
       }
-    });
-  }
+    }
+    group.all_reduce_async(sums).wait();
+    const Tensor part = Tensor::empty(stream, type, {extents[own]}), expected = sums.view(first, {extents[own]}),
+                 inside = values.view(first, {extents[own]});
+    const std::int64_t before = group.sent_messages();
+    group.reduce_scatter(values, part, extents);
+    if (size > 0) {
+      EXPECT_EQ(group.sent_messages() - before, messages_of_reduce_scatter(group.rank(), extents, type));
+    }
+    group.reduce_scatter(values, inside, extents);
+    if (part.size() == 0) return;
+    EXPECT_EQ(std::memcmp(part.raw(), expected.raw(), part.bytes()), 0) << size << group.name();
+    EXPECT_EQ(std::memcmp(inside.raw(), expected.raw(), part.bytes()), 0) << size << group.name();
+  };
+  for_groups([&](const ProcessGroup& group) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      // Rounds are of up to 262144 values of f32, or 524288 of bf16.
+      for (const std::int64_t count : {1, 1000, type == DType::f32 ? 300007 : 530003}) {
+        for (const std::vector<std::int64_t>& extents : partitions(count, group.size())) check(group, type, extents);
+      }
+    }
+  });
 }
 
 TEST_F(LargeGroups, AllGatherOfTensorsFromOutsideAndInPlace) {

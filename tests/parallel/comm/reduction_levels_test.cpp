@@ -112,12 +112,13 @@ TEST(ReductionLevels, ReduceByLevelsAddsInTheirOrderAndRoundsOnce) {
   }
 }
 
-/// The largest number over all ranks, or in large groups over every 61st one: the place of a rank in its levels has no
-/// period that 61 divides.
+/// The largest number over all ranks, or in large groups over every 61st and the last one. The places of ranks in their
+/// levels repeat with periods that are powers of two, which 61 shares no factor with.
 template <class Messages>
 std::int64_t most(int ranks, const Messages& messages) {
-  std::int64_t most = 0;
-  for (int rank = 0; rank<ranks; rank += ranks> 256 ? 61 : 1) most = std::max(most, messages(rank));
+  const int stride = ranks > 256 ? 61 : 1;
+  std::int64_t most = messages(ranks - 1);
+  for (int rank = 0; rank < ranks; rank += stride) most = std::max(most, messages(rank));
   return most;
 }
 
