@@ -156,7 +156,7 @@ void MuonExchange::run_round(const Round& round, std::span<const StepVerdict> ve
     move(round.received, exchange(parts, plan.sent, plan.received), matrices);
   }
   for (const auto& [rows, cols, count, first] : plan.batches) {
-    orthogonalize(stream_, matrices.slice(first, count * rows * row_stride(cols)), count, rows, cols);
+    orthogonalize(stream_, matrices.slice(first, count * padded(rows) * padded(cols)), count, rows, cols);
   }
   unpack(round.own, matrices);
   if (exchanges) {

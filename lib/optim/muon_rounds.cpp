@@ -28,7 +28,7 @@ namespace {
 std::int64_t bytes(DType type) { return static_cast<std::int64_t>(size_of(type)); }
 
 /// Returns the elements of a matrix in a buffer of matrices.
-std::int64_t buffered_elements(const MatrixSlice& matrix) { return matrix.rows * row_stride(matrix.cols); }
+std::int64_t buffered_elements(const MatrixSlice& matrix) { return padded(matrix.rows) * padded(matrix.cols); }
 
 /// Returns an upper bound of the bytes that a matrix needs on its owner in a round.
 std::int64_t bytes_on_owner(const MatrixSlice& matrix, const MatrixSharing& sharing, DType type) {
@@ -121,7 +121,7 @@ class RoundBuilder {
 
   /// Appends this rank's parts of matrix `m` in the buffer in which the whole matrix begins at `first`.
   void add_to_shares(std::size_t m, std::int64_t first, std::vector<ShareBox>& boxes) const {
-    const std::int64_t stride = row_stride(shape(m).cols);
+    const std::int64_t stride = padded(shape(m).cols);
     for (const HeldRows& held : layout_.held_by(layout_.rank, m)) {
       boxes.push_back({.unit = layout_.unit_of[m],
                        .held = held,
@@ -152,7 +152,7 @@ class RoundBuilder {
     const std::int64_t begin = at;
     for (const std::size_t m : matrices_) {
       if (owners_[m] != layout_.rank) continue;
-      const std::int64_t stride = row_stride(shape(m).cols);
+      const std::int64_t stride = padded(shape(m).cols);
       for (const HeldRows& held : layout_.held_by(holder, m)) {
         const std::int64_t packed = std::exchange(at, at + held.rows * held.cols);
         const std::int64_t inside = place_.at(m) + held.row * stride + held.col;
@@ -198,8 +198,9 @@ std::vector<MuonRound> muon_rounds(const MuonLayout& layout, std::span<const int
 }
 
 std::int64_t product_bytes(const MuonRound::Batch& batch, DType type) {
-  const std::int64_t sums = bytes(accumulator_of(type)), k = std::min(batch.rows, batch.cols);
-  return batch.count * (batch.rows * row_stride(batch.cols) * sums + k * row_stride(k) * (bytes(type) + sums));
+  const std::int64_t sums = bytes(accumulator_of(type)), rows = padded(batch.rows), cols = padded(batch.cols),
+                     k = std::min(rows, cols);
+  return batch.count * (rows * cols * sums + k * k * (bytes(type) + sums));
 }
 
 namespace {

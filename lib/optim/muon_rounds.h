@@ -41,10 +41,10 @@ struct ShareBox {
 /// the ranks of the owner's copy send in 1, and all copies receive in 3. Sizes are in elements.
 struct MuonRound {
   struct Batch {
-    std::int64_t rows, cols, count, first;  // first element in the buffer; rows are row_stride(cols) elements apart
+    std::int64_t rows, cols, count, first;  // first element in the buffer; [count, padded(rows), padded(cols)]
   };
   std::vector<Batch> batches;
-  std::int64_t elements = 0;                  // of the buffer of matrices; between rows they are zero
+  std::int64_t elements = 0;                  // of the buffer of matrices, whose padding is zero
   std::vector<std::int64_t> sent, received;   // [ranks]: step 1, without parts of this rank's own matrices
   std::vector<std::int64_t> returned, taken;  // [ranks]: step 3; if gathered, `taken` has the buffers of all ranks
   std::vector<ShareBox> own;                  // shares and buffer of matrices

@@ -24,22 +24,19 @@ void normalize(const Stream& stream, const Matrix<T>& matrices) {
   launch(stream, NormalizeBatch<T>{.squares = squares.span<const double>(), .eps = eps, .x = matrices});
 }
 
+/// `x` [count, rows, cols].
 template <class T>
 void orthogonalize_batch(const Stream& stream, const Tensor& x, std::int64_t count, std::int64_t rows,
                          std::int64_t cols) {
   using A = Accumulator<T>;
   const bool wide = rows <= cols;
   const std::int64_t k = std::min(rows, cols);
-  normalize(stream, x.reshaped({count, rows * row_stride(cols)}).matrix<T>());
-  const auto batch_of = [&](DType type, std::int64_t r, std::int64_t s) {  // zero between rows, as in x
-    const Shape shape{count, r, row_stride(s)};
-    return row_stride(s) == s ? Tensor::empty(stream, type, shape) : Tensor::zeros(stream, type, shape);
-  };
-  const Tensor gram = batch_of(dtype_of<T>, k, k), square = batch_of(dtype_of<A>, k, k),
-               product = batch_of(dtype_of<A>, rows, cols);
-  const Matrix<T> of_x(x.data<T>(), rows, cols, row_stride(cols)), of_gram(gram.data<T>(), k, k, row_stride(k));
-  const Matrix<A> of_square(square.data<A>(), k, k, row_stride(k)),
-      of_product(product.data<A>(), rows, cols, row_stride(cols));
+  normalize(stream, x.reshaped({count, rows * cols}).matrix<T>());
+  const Tensor gram = Tensor::empty(stream, dtype_of<T>, {count, k, k}),
+               square = Tensor::empty(stream, dtype_of<A>, {count, k, k}),
+               product = Tensor::empty(stream, dtype_of<A>, {count, rows, cols});
+  const Matrix<T> of_x(x.data<T>(), rows, cols, cols), of_gram(gram.data<T>(), k, k, k);
+  const Matrix<A> of_square(square.data<A>(), k, k, k), of_product(product.data<A>(), rows, cols, cols);
   for (int i = 0; i < iterations; ++i) {
     launch(stream,
            GemmBatch<T>{{.a = of_x, .b = of_x, .c = of_gram, .transpose_a = !wide, .transpose_b = wide}, count});
@@ -53,10 +50,10 @@ void orthogonalize_batch(const Stream& stream, const Tensor& x, std::int64_t cou
 }  // namespace
 
 void orthogonalize(const Stream& stream, const Tensor& x, std::int64_t count, std::int64_t rows, std::int64_t cols) {
-  require(x.size() == count * rows * row_stride(cols), "a batch of {} matrices {} x {} has {} elements", count, rows,
-          cols, x.size());
+  require(x.size() == count * padded(rows) * padded(cols), "a batch of {} matrices {} x {} has {} elements", count,
+          rows, cols, x.size());
   if (x.size() == 0) return;
-  dispatch_float(x.dtype(), [&]<class T>() { orthogonalize_batch<T>(stream, x, count, rows, cols); });
+  dispatch_float(x.dtype(), [&]<class T>() { orthogonalize_batch<T>(stream, x, count, padded(rows), padded(cols)); });
 }
 
 }  // namespace lyceum

@@ -183,16 +183,17 @@ void execute(Group& group, double change, std::vector<double>& exchanged) {
       const MuonRound& round = group.rounds[r][k];
       move(round.received_boxes, received[r], matrices[r]);
       for (const MuonRound::Batch& batch : round.batches) {
-        const std::int64_t stride = row_stride(batch.cols);
-        ASSERT_LE(batch.first + batch.count * batch.rows * stride, round.elements);
-        for (std::int64_t row = 0; row < batch.count * batch.rows; ++row) {  // whole matrices, row by row
-          for (std::int64_t col = 0; col < stride; ++col) {
-            double& value = matrices[r][static_cast<std::size_t>(batch.first + row * stride + col)];
-            if (col >= batch.cols) {
-              ASSERT_EQ(value, unset) << "between rows";
+        const std::int64_t rows = padded(batch.rows), cols = padded(batch.cols);
+        ASSERT_LE(batch.first + batch.count * rows * cols, round.elements);
+        for (std::int64_t i = 0; i < batch.count * rows; ++i) {  // whole matrices, row by row
+          const std::int64_t row = i % rows;
+          for (std::int64_t col = 0; col < cols; ++col) {
+            double& value = matrices[r][static_cast<std::size_t>(batch.first + i * cols + col)];
+            if (row >= batch.rows || col >= batch.cols) {
+              ASSERT_EQ(value, unset) << "padding";
               continue;
             }
-            ASSERT_EQ(std::fmod(value, 1e6), static_cast<double>(row % batch.rows * batch.cols + col))
+            ASSERT_EQ(std::fmod(value, 1e6), static_cast<double>(row * batch.cols + col))
                 << batch.rows << " x " << batch.cols;
             const auto m = static_cast<std::size_t>(value / 1e6);
             ASSERT_EQ(group.owners[m], static_cast<int>(r));
