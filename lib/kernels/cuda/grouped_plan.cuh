@@ -107,13 +107,15 @@ MadePlan make_plan(const Launch& launch, const Rows<T>& rows, std::span<const We
   const PlanSpace space(memory.get(), count);
   const auto experts = static_cast<std::int32_t>(count);
   const IndexCheck widths(launch.stream, launch.name, "width", 0, 0);
+  // Room for two numbers per expert, and for the three after them, which ptxas reads ahead in slot_of_expert().
+  const std::size_t shared = (2 * count + 3) * sizeof(std::int32_t);
   for (std::int32_t first = 0; first < experts; first += WeightChunk::capacity) {
     WeightChunk chunk;
     chunk.first = first;
     chunk.count = std::min(experts - first, WeightChunk::capacity);
     std::copy_n(weights.begin() + first, chunk.count, chunk.weight);
-    start_shared(launch.stream, launch.name, plan_kernel<T, Extras>, 1, 128, 2 * count * sizeof(std::int32_t), chunk,
-                 extras, space, launch.product, rows, tile_m, tile_n, experts, widths);
+    start_shared(launch.stream, launch.name, plan_kernel<T, Extras>, 1, 128, shared, chunk, extras, space,
+                 launch.product, rows, tile_m, tile_n, experts, widths);
   }
   return {memory, {space.ordered, space.first_tile, experts}};
 }
