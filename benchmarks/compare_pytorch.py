@@ -9,6 +9,7 @@ sides equally. Needs `scripts/install-deps.sh --torch` and a built program.
 """
 import argparse
 import json
+import math
 import os
 import platform
 import re
@@ -29,11 +30,12 @@ from pytorch_model import Attention, Block, SwiGLU, Transformer, grouped_mm, lea
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Largest relative difference allowed. The recipes for bf16 differ: Lyceum keeps weights and activations in bf16,
-# autocast keeps both in f32 and rounds the operands of products. So results agree only to the precision of bf16.
+# Largest relative difference allowed, and the part of the steps, from the first on, in which. The recipes for bf16 differ:
+# Lyceum keeps weights and activations in bf16, autocast keeps both in f32 and rounds the operands of products. So results agree
+# only to the precision of bf16. Then the weights drift apart, and the norm of a gradient that rises to a multiple differs by a third.
 TOLERANCE = {
-    "f32": {"loss": 1e-4, "balance_loss": 1e-3, "grad_norm": 1e-3},
-    "bf16": {"loss": 5e-3, "balance_loss": 2e-2, "grad_norm": 1e-1},
+    "f32": {"loss": (1e-4, 1), "balance_loss": (1e-3, 1), "grad_norm": (1e-3, 1)},
+    "bf16": {"loss": (5e-3, 1), "balance_loss": (2e-3, 0.2), "grad_norm": (2e-2, 0.2)},
 }
 
 
@@ -287,16 +289,18 @@ def check_equality(arguments, precision: str) -> dict:
         ours, row = pytorch.step(step, exact_norm=True), f"{step + 1:4}"
         for key in worst:
             difference = relative(theirs[step][key], ours[key])
-            if not worst[key] != worst[key] and not difference <= worst[key]:  # once NaN, always NaN
+            compared = step < steps * TOLERANCE[precision][key][1]
+            if compared and not worst[key] != worst[key] and not difference <= worst[key]:  # once NaN, always NaN
                 worst[key] = difference
             row += f" {theirs[step][key]:12.6f} {ours[key]:11.6f} {difference:8.1e}"
         print(row, flush=True)
     equal = True
-    for key, limit in TOLERANCE[precision].items():
+    for key, (limit, part) in TOLERANCE[precision].items():
         good = worst[key] <= limit
         equal = equal and good
         verdict = "ok" if good else "FAILED"
-        print(f"{key:<13} largest relative difference {worst[key]:.1e}, allowed {limit:.0e}: {verdict}")
+        first = f" in the first {math.ceil(steps * part)} steps" if part < 1 else ""
+        print(f"{key:<13} largest relative difference{first} {worst[key]:.1e}, allowed {limit:.0e}: {verdict}")
     return {"equal": equal, "largest_relative_difference": worst, "steps": steps}
 
 
