@@ -107,7 +107,8 @@ MadePlan make_plan(const Launch& launch, const Rows<T>& rows, std::span<const We
   const PlanSpace space(memory.get(), count);
   const auto experts = static_cast<std::int32_t>(count);
   const IndexCheck widths(launch.stream, launch.name, "width", 0, 0);
-  // Room for two numbers per expert, and for the three after them, which ptxas reads ahead in slot_of_expert().
+  // Two numbers per expert, and three more: ptxas reads four at once in slot_of_expert(), of which it may use only the
+  // first.
   const std::size_t shared = (2 * count + 3) * sizeof(std::int32_t);
   for (std::int32_t first = 0; first < experts; first += WeightChunk::capacity) {
     WeightChunk chunk;
