@@ -289,7 +289,7 @@ def check_equality(arguments, precision: str) -> dict:
         ours, row = pytorch.step(step, exact_norm=True), f"{step + 1:4}"
         for key in worst:
             difference = relative(theirs[step][key], ours[key])
-            compared = step < steps * TOLERANCE[precision][key][1]
+            compared = step < steps * TOLERANCE[precision][key][1] or not math.isfinite(difference)
             if compared and not worst[key] != worst[key] and not difference <= worst[key]:  # once NaN, always NaN
                 worst[key] = difference
             row += f" {theirs[step][key]:12.6f} {ours[key]:11.6f} {difference:8.1e}"
@@ -301,7 +301,8 @@ def check_equality(arguments, precision: str) -> dict:
         verdict = "ok" if good else "FAILED"
         first = f" in the first {math.ceil(steps * part)} steps" if part < 1 else ""
         print(f"{key:<13} largest relative difference{first} {worst[key]:.1e}, allowed {limit:.0e}: {verdict}")
-    return {"equal": equal, "largest_relative_difference": worst, "steps": steps}
+    compared = {key: math.ceil(steps * part) for key, (_, part) in TOLERANCE[precision].items()}
+    return {"equal": equal, "largest_relative_difference": worst, "steps": steps, "compared_steps": compared}
 
 
 def make_tokens(arguments, directory: Path, count: int, vocab: int) -> np.ndarray:

@@ -358,7 +358,7 @@ TEST_P(TrainingOnDevice, InBfloat16StaysNearTheCpu) {
   // In bf16, gradients of models with sub-dimensions differ more between devices, partly since tokens choose others:
   // norms by up to 24 % on an H200, with equal losses. In f32 they are the same, see IsTheRunOfTheCpu.
   const SubDimensionsConfig& parts = config().sub_dimensions;
-  const double least = parts.attention > 0 || parts.ffn > 0 ? 0.5 : 5e-2;
+  const double least = parts.attention > 0 || parts.ffn > 0 ? 0.3 : 5e-2;
   for (std::size_t s = 0; s < on_cpu.steps.size(); ++s) {
     const double norm = on_cpu.steps[s].grad_norm;
     expect_close(on_device.steps[s].loss, on_cpu.steps[s].loss, 1e-2, "loss");

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -154,11 +154,17 @@ inline void expect_close(double value, double expected, double tolerance, const 
       << what << ": " << value << " for " << expected;
 }
 
-/// Returns how many choices went to another expert: half of the sum of differences of two counts of the same choices.
-inline std::int64_t moved_choices(std::span<const std::int64_t> counts, std::span<const std::int64_t> others) {
-  std::int64_t differences = 0;
-  for (std::size_t i = 0; i < counts.size(); ++i) differences += std::abs(counts[i] - others[i]);
-  return differences / 2;
+/// Expects the same number of choices, of which at most `moved` went to another expert.
+inline void expect_same_choices(std::span<const std::int64_t> counts, std::span<const std::int64_t> expected,
+                                std::int64_t moved, const std::string& where) {
+  ASSERT_EQ(counts.size(), expected.size()) << where;
+  std::int64_t more = 0, fewer = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    more += std::max<std::int64_t>(counts[i] - expected[i], 0);
+    fewer += std::max<std::int64_t>(expected[i] - counts[i], 0);
+  }
+  EXPECT_EQ(more, fewer) << where;
+  EXPECT_LE(more, moved) << where;
 }
 
 /// `moved`: choices of a layer in a step that may go to another expert, for scores that differ in rounding only.
@@ -182,9 +188,7 @@ inline void expect_same_steps(const std::vector<StepResult>& run, const std::vec
       if (moved == 0) {
         EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts) << where << " layer " << layer;
       } else {
-        ASSERT_EQ(a.routing[layer].counts.size(), b.routing[layer].counts.size()) << where;
-        EXPECT_LE(moved_choices(a.routing[layer].counts, b.routing[layer].counts), moved)
-            << where << " layer " << layer;
+        expect_same_choices(a.routing[layer].counts, b.routing[layer].counts, moved, where);
       }
       EXPECT_EQ(a.routing[layer].dropped, b.routing[layer].dropped) << where << " layer " << layer;
     }

@@ -97,15 +97,18 @@ double weight_grad_cost(const Launch& launch, std::span<const Weight> weights) {
 }
 
 /// Returns the kernel with the lowest weight_grad_cost(): cooperative tiles for many experts, smaller ones, which use
-/// more multiprocessors, for one, and clusters for weights whose rows are not whole cache lines.
-Kernel cheapest_weight_grad(const Launch& launch, std::span<const Weight> weights) {
+/// more multiprocessors, for one, and clusters for weights whose rows are not whole cache lines, except with picked
+/// rows of x, which have none, see run_weight_grad().
+Kernel cheapest_weight_grad(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
   Kernel kernel = Kernel::cooperative;
   double least = weight_grad_cost<CooperativeTiling>(launch, weights);
   const auto consider = [&](Kernel other, double cost) {
     if (cost < least) kernel = other, least = cost;
   };
   consider(Kernel::ping_pong, weight_grad_cost<PingPongTiling>(launch, weights));
-  consider(Kernel::clustered, weight_grad_cost<ClusteredPingPongTiling>(launch, weights));
+  if (picked_operand(Product::weight_grad, rows) != Pick::b) {
+    consider(Kernel::clustered, weight_grad_cost<ClusteredPingPongTiling>(launch, weights));
+  }
   return kernel;
 }
 
@@ -118,7 +121,7 @@ void run_wgmma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const
     case Product::dgrad: return run_rows<Product::dgrad, Act>(launch, rows, weights, kernel);
     case Product::weight_grad: break;
   }
-  if (kernel == Kernel::automatic) kernel = cheapest_weight_grad(launch, weights);
+  if (kernel == Kernel::automatic) kernel = cheapest_weight_grad(launch, rows, weights);
   switch (kernel) {
     case Kernel::cooperative: return run_weight_grad<CooperativeTiling>(launch, rows, weights);
     case Kernel::clustered: return run_weight_grad<ClusteredPingPongTiling>(launch, rows, weights);
