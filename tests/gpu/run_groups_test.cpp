@@ -74,7 +74,7 @@ void move_experts(TinyTraining& training, LivePlacement& mover) {
 }
 
 TEST(RunGroups, APlanKnowsEveryCommunicator) {
-  if (world_size() != 4 || tested_transport() != Transport::nccl || tested_nccl().order == NcclOrder::serial) {
+  if (world_size() != 4 || tested_transport() != Transport::nccl) {
     GTEST_SKIP() << "needs NCCL with 4 ranks";
   }
   const std::vector<Case> cases{
