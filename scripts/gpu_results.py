@@ -76,7 +76,9 @@ def checks(results: dict, steps: dict) -> str:
                 words = [f"{number} {what}" for what, number in counts.items() if number]
                 words += [step["result"]] if step["result"] != "ok" and not tests["failed"] else []
             for equality in step.get("results", {}).get("equality", {}).values():
-                words += [f"{key} {value:.1e}" for key, value in equality["largest_relative_difference"].items()]
+                steps_of = equality.get("compared_steps", {})  # fewer than all for what drifts apart in bf16
+                words += [f"{key} {value:.1e}" + (f" in {steps_of[key]} steps" if key in steps_of else "")
+                          for key, value in equality["largest_relative_difference"].items()]
             words += [step["note"]] if "note" in step else []
             rows.append((title, ", ".join(words), f"`{step.get('commit', results['commit'])}`"))
     return table(("check", "result", "commit"), rows, "---")

@@ -96,9 +96,9 @@ double weight_grad_cost(const Launch& launch, std::span<const Weight> weights) {
   return rounds * Tiling::m * Tiling::n * (Tiling::ping_pong ? 1.17 : 1) * loading / tiles;
 }
 
-/// Returns the kernel with the lowest weight_grad_cost(): cooperative tiles for many experts, smaller ones, which use
-/// more multiprocessors, for one, and clusters for weights whose rows are not whole cache lines, except with picked
-/// rows of x, which have none, see run_weight_grad().
+/// Returns the kernel with the lowest weight_grad_cost(). For many experts these are cooperative tiles; for one expert
+/// ping-pong tiles, which are smaller and so use more multiprocessors; for weights whose rows are not whole cache lines
+/// clusters. Products with picked rows of x cannot use clusters, see run_weight_grad().
 Kernel cheapest_weight_grad(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
   Kernel kernel = Kernel::cooperative;
   double least = weight_grad_cost<CooperativeTiling>(launch, weights);
