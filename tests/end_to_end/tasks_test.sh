@@ -26,12 +26,15 @@ score() {
 # check RUN: compares the scores of both tasks with those of the exported model.
 check() {
   expect 0 "$lyceum" convert export-hf "$work/$1" --out "$work/exported/$1"
+  local compared=()
   for task in cloze odd; do
     score "$1" "$task"
-    expect 0 "$python" "$source/tests/end_to_end/tasks_oracle.py" "$work/exported/$1" "$work/$task.jsonl" \
-      "$work/log.jsonl" "$work/result" 32
-    says out "^tokens"
+    cp "$work/log.jsonl" "$work/$task.log"
+    cp "$work/result" "$work/$task.result"
+    compared+=("$work/$task.jsonl" "$work/$task.log" "$work/$task.result")
   done
+  expect 0 "$python" "$source/tests/end_to_end/tasks_oracle.py" "$work/exported/$1" 32 "${compared[@]}"
+  equal "compared tasks" "$(grep -c '^tokens' "$work/out")" 2
 }
 # same_scores LOG LOG: whether the log-probabilities of $work/LOG.jsonl agree. Micro-batches of other sizes round differently.
 same_scores() {
