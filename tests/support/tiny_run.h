@@ -91,6 +91,14 @@ class TinyData {
 /// Returns the number of ranks of this program.
 inline int world_size() { return test_world().size(); }
 
+/// True if half of the ranks, but at least four, can form a mesh with the same axes: with fewer data ranks of dense
+/// layers and of experts, but several of both. Then the test on that many ranks covers this mesh.
+inline bool half_has_same_axes(const ParallelConfig& parallel, int world) {
+  const auto halves = [&](auto others) { return world % (4 * others) == 0; };
+  return world >= 8 && halves(parallel.pipeline * parallel.tensor) &&
+         halves(parallel.pipeline * parallel.expert * parallel.expert_tensor);
+}
+
 inline std::unique_ptr<RunSetup> make_setup(const ProcessGroup& world, const MeshShape& shape,
                                             const Stream& stream = fresh_stream()) {
   const Transport transport = asynchronous(stream) ? tested_transport() : Transport::mpi;

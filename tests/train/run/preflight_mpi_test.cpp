@@ -94,6 +94,7 @@ TEST(Preflight, EveryMeshDoesWhatItsRehearsalSays) {
           config.batch.micro = zero == 3 ? 1 : 0;
           config.model.recompute = zero == 2 ? Recompute::full : Recompute::none;
           config.balance.scope = zero == 1 ? BalanceScope::batch : BalanceScope::sequence;
+          if (half_has_same_axes(config.parallel, world)) continue;
           expect_step_as_rehearsed(config, "tp" + std::to_string(tensor) + " ep" + std::to_string(expert) + " etp" +
                                                std::to_string(expert_tensor) + " zero " + std::to_string(zero));
         }
@@ -156,7 +157,7 @@ TEST(Preflight, BatchesThatOverlapToo) {
         config.batch = {.global = 24, .micro = 1, .seq_len = 12};
         config.model.recompute = static_cast<Recompute>(zero);
         config.balance.scope = zero == 0 ? BalanceScope::batch : BalanceScope::sequence;
-        if (!contradictions(config, world).empty()) continue;
+        if (!contradictions(config, world).empty() || half_has_same_axes(config.parallel, world)) continue;
         expect_step_as_rehearsed(
             config, "tp" + std::to_string(tensor) + " ep" + std::to_string(expert) + " zero " + std::to_string(zero));
       }
