@@ -1,6 +1,7 @@
 # Compiles `count` sources of a target as one, since parsing headers takes as long as compiling most files. With
 # LYCEUM_UNITY=OFF each file is compiled separately. scripts/check_includes.py finds files that need the includes of others.
 function(lyceum_together target count)
+  math(EXPR count "${count} * ${LYCEUM_UNITY_FACTOR}")
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${LYCEUM_UNITY} UNITY_BUILD_BATCH_SIZE ${count})
   if(LYCEUM_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # GCC treats the included sources as headers
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
@@ -10,6 +11,7 @@ endfunction()
 # Makes files that each include `count` of these CUDA sources, and sets `result` to their names: nvcc parses headers five times
 # per file, and CMake 3.25 has no unity builds for CUDA. Sources for tensor cores are compiled separately, as each takes long.
 function(cuda_together result count)  # name of the files, sources...
+  math(EXPR count "${count} * ${LYCEUM_UNITY_FACTOR}")
   list(POP_FRONT ARGN name)
   set(alone ${ARGN})
   set(files)

@@ -11,7 +11,7 @@ namespace lyceum {
 namespace {
 
 constexpr std::int64_t rank = 2, columns = 5;
-constexpr double scale = 1.5;
+constexpr double adapter_scale = 1.5;
 
 /// A parameter that stacks the matrices q [4, 5], without an adapter, and k [3, 5], with one, and has a row of padding
 /// after q. Another parameter holds columns 1 to 3 of o [6, 7], with a padding of two columns after each row.
@@ -33,7 +33,7 @@ struct AdaptedUnit {
         {.slice = 1, .a = added(whole, matrix("a of k", rank, columns)), .b = added(own, matrix("b of k", 3, rank))}};
     o.adapters = {
         {.slice = 0, .a = added(own, matrix("a of o", rank, 3)), .b = added(whole, matrix("b of o", 6, rank))}};
-    unit.set_adapter_scale(scale);
+    unit.set_adapter_scale(adapter_scale);
     for (ParameterUnit* each : {&unit, &own, &whole}) {
       each->allocate(tested_stream(), type, true);
       each->initialize(tested_stream(), 1);
@@ -66,7 +66,7 @@ std::vector<double> expected_values(const AdaptedUnit& adapted, std::vector<doub
       for (std::int64_t j = 0; j < slice.extent[1]; ++j) {
         const std::int64_t at = adapted.unit.first_of(p) + slice.first + i * slice.in_memory()[1] + j;
         for (std::int64_t k = 0; k < rank; ++k) {
-          weights[static_cast<std::size_t>(at)] += scale * element(adapter.b, i, k) * element(adapter.a, k, j);
+          weights[static_cast<std::size_t>(at)] += adapter_scale * element(adapter.b, i, k) * element(adapter.a, k, j);
         }
       }
     }

@@ -42,7 +42,7 @@ struct WordLists {
   std::int64_t words, first;
 };
 
-__device__ bool word_of(const WordLists& lists, std::int32_t token, std::int64_t& word) {
+__device__ bool find_word(const WordLists& lists, std::int32_t token, std::int64_t& word) {
   word = token - lists.first;
   return word >= 0 && word < lists.words;
 }
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(embedding_threads)
   const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * embedding_threads + threadIdx.x;
   std::int64_t word;
   if (t >= static_cast<std::int64_t>(tokens.size()) || !vocabulary.passes(tokens[t])) return;
-  if (word_of(lists, tokens[t], word)) atomicAdd(lists.count + word, 1);
+  if (find_word(lists, tokens[t], word)) atomicAdd(lists.count + word, 1);
 }
 
 /// Computes the begin of each word's list, with one thread block.
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(embedding_threads)
     list_tokens(WordLists lists, std::span<const std::int32_t> tokens) {
   const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * embedding_threads + threadIdx.x;
   std::int64_t word;
-  if (t >= static_cast<std::int64_t>(tokens.size()) || !word_of(lists, tokens[t], word)) return;
+  if (t >= static_cast<std::int64_t>(tokens.size()) || !find_word(lists, tokens[t], word)) return;
   lists.mixed[lists.begin[word] + atomicAdd(lists.count + word, 1)] = static_cast<std::int32_t>(t);
 }
 
