@@ -5,8 +5,9 @@
 
 A module may include only itself and the modules before it. If the folders of a module, or of one of its folders, have an
 order, a folder may include only itself and the folders before it. Some libraries may be included only in some folders.
-JSON must be written by json_text(), which accepts file names that are not UTF-8. Prints one line per violation,
-`file:line: what is wrong`. Exit code 1 if there is any, 2 if there is nothing to check.
+JSON must be written by json_text(), which accepts file names that are not UTF-8. Only *_tensor_core.cu may depend on the
+architecture of the GPU, since some builds compile all other files for one architecture (cmake/cuda.cmake). Prints one line per
+violation, `file:line: what is wrong`. Exit code 1 if there is any, 2 if there is nothing to check.
 """
 
 import re
@@ -42,6 +43,7 @@ LIBRARIES = [
 ]
 
 JSON_WRITER = "lib/io/text/json"  # only this file may call dump() of the library
+ARCHITECTURE = re.compile(r"__CUDA_ARCH__\s*[<>=!]|__CUDA_ARCH_(FEAT|SPECIFIC|FAMILY)")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 
 
@@ -91,6 +93,23 @@ def library_violation(path, included):
     return None
 
 
+def architecture_violation(root, path):
+    """Returns what is wrong if a CUDA source that must be the same for all GPUs, or a header that it reaches, asks for the
+    architecture; otherwise None."""
+    if path.suffix != ".cu" or path.stem.endswith("_tensor_core"):
+        return None
+    reached = [path]
+    for file in reached:  # grows
+        text = (root / file).read_text(encoding="utf-8")
+        if ARCHITECTURE.search(text):
+            return f"depends on the architecture of the GPU in {file.name}: name it *_tensor_core.cu"
+        for quote, included in INCLUDE.findall(text):
+            header = Path("lib", included)
+            if quote == '"' and header not in reached and (root / header).is_file():
+                reached.append(header)
+    return None
+
+
 def violations(root):
     """Yields (path, line number, message) for all violations."""
     for path in sources(root):
@@ -101,6 +120,9 @@ def violations(root):
         if outside:
             yield path, 1, f"is in none of the folders {', '.join(FOLDERS[outside[0]])}"
             continue
+        message = architecture_violation(root, path)
+        if message:
+            yield path, 1, message
         for number, line in enumerate((root / path).read_text(encoding="utf-8").splitlines(), start=1):
             match = INCLUDE.match(line)
             if re.search(r"(\.|->)dump\(", line) and not path.as_posix().startswith(JSON_WRITER):

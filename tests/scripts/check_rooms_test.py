@@ -95,6 +95,17 @@ class CheckRooms(unittest.TestCase):
         self.expect_violation("lib/io/text/bad.h", "#pragma once\n#include <fmt/format.h>\n", 2, "in a header")
         self.expect_violation("apps/bad.h", "#include <fmt/core.h>\n", 1, "in a header")
 
+    def test_only_tensor_core_sources_depend_on_the_gpu(self):
+        header = {"lib/kernels/cuda/hopper.cuh": "#ifdef __CUDA_ARCH_FEAT_SM90_ALL\n#endif\n",
+                  "lib/kernels/cuda/tiles.cuh": '#include "kernels/cuda/hopper.cuh"\n',
+                  "lib/kernels/cuda/plain.cu": "#ifdef __CUDA_ARCH__\n#endif\n",
+                  "lib/kernels/cuda/gemm_tensor_core.cu": '#include "kernels/cuda/tiles.cuh"\n'}
+        self.assertEqual(check({**GOOD, **header})[0], 0)
+        code, lines = check({**GOOD, **header, "lib/kernels/cuda/gemm.cu": '#include "kernels/cuda/tiles.cuh"\n'})
+        self.assertEqual((code, len(lines)), (1, 1), lines)
+        self.assertIn("lib/kernels/cuda/gemm.cu:1: depends on the architecture of the GPU in hopper.cuh", lines[0])
+        self.expect_violation("lib/kernels/cuda/bad.cu", "#if __CUDA_ARCH__ >= 900\n#endif\n", 1, "name it *_tensor_core.cu")
+
     def test_json_is_written_by_one_function(self):
         self.expect_violation("lib/train/step/bad.cpp", "\nwrite(json.dump(2));\n", 2, "json_text()")
         self.assertEqual(check({**GOOD, "lib/io/text/json.cpp": "json.dump();\n"})[0], 0)
