@@ -7,10 +7,13 @@
 # Fails when a step fails, when no test ran, or when a test was skipped or is disabled. Without a GPU, tests that
 # need one are counted as not run.
 #
-#   scripts/test.sh [--quick] [--cuda | --no-cuda] [--filter REGEX] [--jobs N]
+#   scripts/test.sh [--quick] [--cuda | --no-cuda] [--once] [--filter REGEX] [--jobs N]
 #     --quick          without the sanitizers; all unit tests are then in the optimised build
 #     --cuda           install the CUDA toolkit with apt, and fail without one
 #     --no-cuda        build for CPUs only
+#     --once           build as fast as possible, for folders in which nobody builds or uses the program afterwards: more
+#                      sources are compiled as one, and without a GPU here, code that is the same for all GPUs is compiled
+#                      for one architecture only
 #     --filter REGEX   run only the cases whose name matches, as ctest -R does, in the existing builds, and build only
 #                      their programs
 #     --jobs N         compilers at a time; three times as many tests (default: one per core)
@@ -20,10 +23,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 usage() { sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 usage_error() { echo "test.sh: $1" >&2; usage >&2; exit 2; }
 
-quick=0 cuda=auto filter='' jobs=$(nproc)
+quick=0 once=0 cuda=auto filter='' jobs=$(nproc)
 while (($#)); do
   case $1 in
     --quick) quick=1 ;;
+    --once) once=1 ;;
     --cuda | --no-cuda) cuda=${1#--} ;;
     --filter) filter=${2:?--filter needs a regular expression}; shift ;;
     --jobs) jobs=${2:?--jobs needs a number}; shift ;;
@@ -110,9 +114,15 @@ configured() {  # preset: succeeds if there is a build of it with the tests that
   [[ -f build/$1/build.ninja ]] &&
     { [[ $unit_tests == OFF ]] || ! grep -q '^LYCEUM_UNIT_TESTS:BOOL=OFF' "build/$1/CMakeCache.txt"; }
 }
+unity_factor=1 common_architecture=''
+if ((once)); then
+  unity_factor=2
+  gpu_here || common_architecture=90a-real
+fi
+build_options=("-DLYCEUM_UNITY_FACTOR=$unity_factor" "-DLYCEUM_CUDA_COMMON_ARCHITECTURE=$common_architecture")
 for preset in "${presets[@]}"; do
   if [[ -z $filter ]] || ! configured "$preset"; then
-    needed "configure $preset" cmake --preset "$preset" -DLYCEUM_UNIT_TESTS=$unit_tests \
+    needed "configure $preset" cmake --preset "$preset" -DLYCEUM_UNIT_TESTS=$unit_tests "${build_options[@]}" \
       -DLYCEUM_ODR_CHECK=$([[ $preset == "$optimised" ]] && echo ON || echo OFF)
   fi
 done
