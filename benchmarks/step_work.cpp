@@ -20,7 +20,8 @@ namespace lyceum {
 namespace {
 
 constexpr std::string_view communication = "communication", activation = "activation", norms = "norms, RoPE, sums",
-                           loss = "embedding, loss", copies = "permute, combine", orthogonalization = "orthogonalize";
+                           loss = "embedding, loss", permutation = "permute, combine",
+                           orthogonalization = "orthogonalize";
 
 /// Operations as profiles name them, and the phase that each belongs to.
 constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, std::string_view>>({
@@ -44,15 +45,15 @@ constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, st
     {"ReduceScatterAllGather", communication},
     {"SliceAllGather", communication},
     {"AllGatherSlice", communication},
-    {"SendTokens", copies},
-    {"TakeTokens", copies},
-    {"SendTokensAgain", copies},
-    {"SumAnswers", copies},
-    {"Combine", copies},
-    {"SortByExpert", copies},
-    {"PlaceInSegments", copies},
-    {"ComposeIndices", copies},
-    {"MapChoices", copies},
+    {"SendTokens", permutation},
+    {"TakeTokens", permutation},
+    {"SendTokensAgain", permutation},
+    {"SumAnswers", permutation},
+    {"Combine", permutation},
+    {"SortByExpert", permutation},
+    {"PlaceInSegments", permutation},
+    {"ComposeIndices", permutation},
+    {"MapChoices", permutation},
     {"RmsNorm", norms},
     {"SplitLatent", norms},
     {"SumNorm", norms},
@@ -74,7 +75,7 @@ std::string_view phase_of(std::string_view path) {
   if (path.find("/CrossEntropy") != path.npos) return loss;
   for (const std::string_view copying :
        {"/CombineRows", "/GatherRows", "/AddPairs", "/PlaceSubDimensions", "/SubDimensionRows"}) {
-    if (path.find(copying) != path.npos) return copies;
+    if (path.find(copying) != path.npos) return permutation;
   }
   if (path.find("/Rope") != path.npos) return norms;
   for (std::string_view rest = path; !rest.empty();) {
@@ -235,7 +236,7 @@ std::vector<Phase> phases_of_step(const Config& config, int ranks) {
                             {"fusion", {}},
                             {"attention", attention(sizes)},
                             {"router, balance", router(sizes)},
-                            {std::string(copies), permute(sizes)},
+                            {std::string(permutation), permute(sizes)},
                             {std::string(activation), activation_work(sizes)},
                             {std::string(norms), norms_work(sizes)},
                             {"embedding, loss", embedding_and_loss(sizes)},
