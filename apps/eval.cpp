@@ -17,7 +17,10 @@
 #include "apps/output.h"
 #include "apps/run_config.h"
 #include "config/binding.h"
+#include "core/allocator.h"
+#include "core/clock.h"
 #include "core/real_text.h"
+#include "core/resident_memory.h"
 #include "io/data/tokens/token_meta.h"
 #include "io/routing/stats.h"
 #include "io/routing/text.h"
@@ -26,6 +29,7 @@
 #include "model/routing/mixture.h"
 #include "model/routing/router.h"
 #include "model/routing/routing_sums.h"
+#include "plan/text.h"
 #include "train/eval/evaluator.h"
 #include "train/eval/token_collector.h"
 
@@ -38,7 +42,7 @@ namespace {
 struct EvalOptions {
   std::string path, routing, token_log;
   std::int64_t batches = 0, skip_top = 0;
-  bool ema = false;
+  bool ema = false, timing = false;
   TaskOptions tasks{};
 };
 
@@ -114,6 +118,14 @@ nlohmann::ordered_json summary(const CheckpointRun& run, const EvalOptions& opti
   return result;
 }
 
+/// Returns the speed of an evaluation that took `seconds`, and the peaks of this process's memory.
+nlohmann::ordered_json timing_json(const Evaluation& evaluation, double seconds, const Stream& stream) {
+  return {{"seconds", seconds},
+          {"tokens_per_second", static_cast<double>(evaluation.positions) / seconds},
+          {"memory_peak_bytes", memory_of(stream).use().total_peak},
+          {"resident_peak_bytes", peak_resident_memory()}};
+}
+
 /// Returns one line on the settings that differ from training; empty if none does.
 std::string changes_text(const CheckpointRun& run, const EvalOptions& options) {
   std::string text;
@@ -135,11 +147,18 @@ std::string text(const nlohmann::ordered_json& summary) {
       real_text(number("standard_error"), ".6f"), real_text(number("perplexity"), ".4f"),
       summary["bits_per_byte"].is_null() ? "unknown: the data have no .json file, or a mask excludes tokens"
                                          : real_text(number("bits_per_byte"), ".4f"));
-  if (!summary.contains("sources")) return text;
-  for (const auto& [prefix, source] : summary["sources"].items()) {
-    text += fmt::format("  {}  loss {}, standard error {}, {} tokens\n", prefix,
-                        real_text(source["loss"].get<double>(), ".6f"),
-                        real_text(source["standard_error"].get<double>(), ".6f"), source["tokens"].get<std::int64_t>());
+  if (summary.contains("sources")) {
+    for (const auto& [prefix, source] : summary["sources"].items()) {
+      text += fmt::format(
+          "  {}  loss {}, standard error {}, {} tokens\n", prefix, real_text(source["loss"].get<double>(), ".6f"),
+          real_text(source["standard_error"].get<double>(), ".6f"), source["tokens"].get<std::int64_t>());
+    }
+  }
+  if (summary.contains("timing")) {
+    const auto figure = [&](const char* name) { return summary["timing"][name].get<double>(); };
+    text += fmt::format("time           {:.3f} s, {:.1f} tokens/s\npeak memory    {} of tensors, {} of the process\n",
+                        figure("seconds"), figure("tokens_per_second"), bytes_text(figure("memory_peak_bytes")),
+                        bytes_text(figure("resident_peak_bytes")));
   }
   return text;
 }
@@ -165,6 +184,8 @@ po::options_description described_options(EvalOptions& options) {
   add("no-bos", po::bool_switch(&options.tasks.no_bos),
       "with --tasks: leave out the beginning-of-text token that the tokenizer of an imported model adds to contexts, "
       "as lm-evaluation-harness did before version 0.4.9.2");
+  add("timing", po::bool_switch(&options.timing),
+      "also report the time and the peak memory of rank 0, after a warm-up batch");
   add("json", "print one JSON object: loss standard_error perplexity bits_per_byte tokens chosen_width …");
   return described;
 }
@@ -175,7 +196,7 @@ void check_tasks(const TaskOptions& tasks, const po::variables_map& values) {
     require_usage(!tasks.no_bos, "--no-bos needs --tasks");
     return;
   }
-  for (const char* option : {"batches", "routing", "token-log"}) {
+  for (const char* option : {"batches", "routing", "token-log", "timing"}) {
     const bool given = values.count(option) && !values[option].defaulted();
     require_usage(!given, "--{} and --tasks: give only one of them", option);
   }
@@ -231,7 +252,7 @@ CommandHelp eval_help() {
 int eval_command(const MpiSession& session, const Arguments& arguments) {
   EvalOptions options;
   const ParsedOptions parsed = parse_options(described_options(options), arguments);
-  const auto& [path, routing, token_log, batches, skip_top, ema, tasks] = options;
+  const auto& [path, routing, token_log, batches, skip_top, ema, timing, tasks] = options;
   if (parsed.help) {
     if (session.rank() == 0) print(eval_help().text);
     return 0;
@@ -271,8 +292,11 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   }
   std::optional<TokenCollector> collector;
   if (!token_log.empty()) collector.emplace(*setup, config, model, tokens ? &*tokens : nullptr);
+  if (timing) evaluate(model, *setup, counted, data.valid.front(), 1);  // warms up memory and kernels
+  const auto start = Clock::now();
   const SourcesEvaluation evaluations =
       evaluate(model, *setup, counted, data.valid, batches, {.collector = collector ? &*collector : nullptr});
+  const double seconds = seconds_since(start);
   const Evaluation& evaluation = evaluations.whole;
   require(std::isfinite(evaluation.loss), "{}: the loss is not finite: the checkpoint is unusable",
           reader.directory().string());
@@ -280,7 +304,8 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   if (tokens) tokens->finish();
   if (log) log->append(reader.header().step, routing_record(evaluation.routing, evaluation.positions));
 
-  const nlohmann::ordered_json result = summary(*run, options, evaluations, data.valid);
+  nlohmann::ordered_json result = summary(*run, options, evaluations, data.valid);
+  if (timing) result["timing"] = timing_json(evaluation, seconds, setup->stream);
   if (parsed.values.count("json")) {
     print(json_text(result) + '\n');
     return 0;

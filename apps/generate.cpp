@@ -13,8 +13,10 @@
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/run_config.h"
+#include "core/allocator.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/resident_memory.h"
 #include "io/checkpoint/unit_tensors.h"
 #include "io/data/encoding/chat.h"
 #include "io/data/records/prompts.h"
@@ -23,6 +25,7 @@
 #include "io/text/stop_texts.h"
 #include "io/text/table.h"
 #include "io/text/utf8.h"
+#include "plan/text.h"
 #include "train/eval/generator.h"
 #include "train/setup/run_setup.h"
 
@@ -66,7 +69,7 @@ po::options_description described_options(GenerateOptions& options) {
   add("show-special", po::bool_switch(&options.show_special), "print special tokens, too");
   add("json", po::bool_switch(&options.json), "print one JSON object per prompt: prompt text tokens end end_token");
   add("timing", po::bool_switch(&options.timing),
-      "report the speed of prefill and of decoding separately, after a warm-up pass");
+      "report the speed of prefill and of decoding separately, after a warm-up pass, and the peak memory");
   return described;
 }
 
@@ -205,6 +208,12 @@ std::string timing_text(std::int64_t prompt, const GenerationTimes& times) {
          fmt::format(", {:.3f} ms per token (median)\n", 1000 * times.median());
 }
 
+std::string memory_text(const Stream& stream) {
+  return fmt::format("memory    at most {} of tensors, {} of the process\n",
+                     bytes_text(static_cast<double>(memory_of(stream).use().total_peak)),
+                     bytes_text(static_cast<double>(peak_resident_memory())));
+}
+
 }  // namespace
 
 CommandHelp generate_help() {
@@ -280,7 +289,7 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
       print_exactly("\n");
     }
     if (options.timing) {
-      std::cerr << timing_text(std::ssize(given[i]), times);
+      std::cerr << timing_text(std::ssize(given[i]), times) << memory_text(setup->stream);
       return 0;
     }
   }

@@ -21,6 +21,17 @@ import json, math
 meta = json.load(open('$work/data/valid.json'))
 print($loss / math.log(2) * meta['tokens'] / meta['bytes'])")
 close "bits per byte" "$(value bits_per_byte)" "$bits" 1e-12
+expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --batches=2 --json --timing
+equal "loss with --timing" "$(value loss)" "$loss"
+python3 - "$work/out" <<'END' || fail "--timing: $(cat "$work/out")"
+import json, sys
+timing = json.load(open(sys.argv[1]))["timing"]
+weights = 4 * 30_000  # bytes: fewer than the model has
+assert abs(timing["seconds"] * timing["tokens_per_second"] / (2 * 8 * 32) - 1) < 1e-6
+assert weights < timing["memory_peak_bytes"] < timing["resident_peak_bytes"]
+END
+expect 2 "$lyceum" eval "--checkpoint=$checkpoint" --timing --tasks none.jsonl
+says err "^lyceum eval: --timing and --tasks: give only one of them$"
 close "loss against training's own" "$loss" "$(metric "$work/run/metrics.jsonl" 12 valid_loss)" 1e-6
 
 expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --json --parallel.expert=2
@@ -143,6 +154,7 @@ write --prompt "one two three four five" --temperature 0 --tokens 24 --timing
 cmp -s "$work/out" "$work/greedy" || fail "--timing changes the text"
 says err '^prompt +[0-9]+ tokens in [0-9.]+ s, [0-9.]+ tokens/s$'
 says err '^decoding +23 tokens in [0-9.]+ s, [0-9.]+ tokens/s, [0-9.]+ ms per token \(median\)$'
+says err '^memory +at most [0-9.]+ [a-zA-Z]+ of tensors, [0-9.]+ [a-zA-Z]+ of the process$'
 write --prompt "" --tokens 5 --temperature 0
 equal "tokens 0" "$(write --prompt "one two" --tokens 0 && cat "$work/out")" "one two"
 
