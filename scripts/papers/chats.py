@@ -4,6 +4,7 @@ import random
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Callable
 
 import text
 from errors import Failed
@@ -55,30 +56,45 @@ def questions(pairs: list[tuple[str, str]], most: int, seed: int) -> list[dict]:
     return made
 
 
-def prepare(lab: Lab, most: int = 4000, most_held_out: int = 400) -> Chats:
-    """Makes the chats in the folder of the corpus unless they exist; `chats.json` is written last."""
+def collect(most: int, most_held_out: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Returns names with descriptions for training and held-out ones, from the manual pages of this machine."""
+    manuals = next(domain for domain in text.domains(Path(__file__).resolve().parents[2]) if domain.name == "manuals")
+    parts: dict[bool, dict[str, str]] = {False: {}, True: {}}
+    for _, page, held_out in text.texts(manuals):
+        if (found := name_and_description(page)) and len(parts[held_out]) < (most_held_out if held_out else most):
+            parts[held_out].setdefault(*found)
+        if len(parts[False]) == most and len(parts[True]) == most_held_out:
+            break
+    held_out = sorted((name, described) for name, described in parts[True].items() if name not in parts[False])
+    if len({described for _, described in held_out}) < 20:
+        raise Failed(f"the manual pages of this machine have {len(held_out)} names with a description that are held out and not in training: at least 20 "
+                     "with different descriptions are needed", 3)
+    return sorted(parts[False].items()), held_out
+
+
+def write(lab: Lab, name: str, questions_file: str, make: Callable[[], tuple[list, list, list]]) -> Chats:
+    """Makes token files of chats and a file of items in the folder of the corpus unless they exist; `NAME.json` is written last.
+    make: returns pairs of a user's text and the answer for training, held-out pairs, and items."""
     folder = lab.corpus.folder
-    record = folder / "chats.json"
+    record = folder / f"{name}.json"
     if not record.exists():
-        manuals = next(domain for domain in text.domains(Path(__file__).resolve().parents[2]) if domain.name == "manuals")
-        parts: dict[bool, dict[str, str]] = {False: {}, True: {}}
-        for _, page, held_out in text.texts(manuals):
-            if (found := name_and_description(page)) and len(parts[held_out]) < (most_held_out if held_out else most):
-                parts[held_out].setdefault(*found)
-            if len(parts[False]) == most and len(parts[True]) == most_held_out:
-                break
-        trained = sorted(parts[False].items())
-        held_out = sorted((name, described) for name, described in parts[True].items() if name not in parts[False])
-        if len({described for _, described in held_out}) < 20:
-            raise Failed(f"the manual pages of this machine have {len(held_out)} names with a description that are held out and not in training: at least 20 "
-                         "with different descriptions are needed", 3)
+        trained, held_out, items = make()
         for part, pairs in (("train", trained), ("valid", held_out)):
-            source = folder / f"chats-{part}.jsonl"
-            write_whole(source, "".join(json.dumps({"messages": [{"role": "user", "content": f"What is {name}?"},
-                                                                  {"role": "assistant", "content": described}]}) + "\n" for name, described in pairs))
+            source = folder / f"{name}-{part}.jsonl"
+            write_whole(source, "".join(json.dumps({"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]}) + "\n"
+                                        for asked, answer in pairs))
             lab.program.run("tokenize", "--input", str(source), "--chat", template, "--tokenizer", str(lab.corpus.tokenizer), "--output",
-                            str(folder / f"chats-{part}"))
+                            str(folder / f"{name}-{part}"))
             source.unlink()
-        write_whole(folder / "questions.jsonl", "".join(json.dumps(item) + "\n" for item in questions(held_out, most_held_out, 1)))
+        write_whole(folder / questions_file, "".join(json.dumps(item) + "\n" for item in items))
         write_whole(record, json.dumps({"chats": len(trained)}) + "\n")
-    return Chats(folder / "chats-train", folder / "chats-valid", folder / "questions.jsonl", json.loads(record.read_text())["chats"])
+    return Chats(folder / f"{name}-train", folder / f"{name}-valid", folder / questions_file, json.loads(record.read_text())["chats"])
+
+
+def prepare(lab: Lab, most: int = 4000, most_held_out: int = 400) -> Chats:
+    """Makes chats about manual pages in the folder of the corpus unless they exist."""
+    def make():
+        trained, held_out = collect(most, most_held_out)
+        asked = lambda pairs: [(f"What is {name}?", described) for name, described in pairs]
+        return asked(trained), asked(held_out), questions(held_out, most_held_out, 1)
+    return write(lab, "chats", "questions.jsonl", make)

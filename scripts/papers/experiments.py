@@ -16,6 +16,7 @@ import moduleformer_more
 import muon
 import smoe_dropout
 import smoe_modulize
+import smoe_more
 from lab import Keys, Lab, Model
 from page import Page
 
@@ -59,13 +60,16 @@ all_of_them = {
     "moduleformer": Experiment("ModuleFormer: modules that specialise", moduleformer.run, moduleformer.models, 46, 7 * (third,)),
     "moduleformer-continual": Experiment("ModuleFormer and dense models learn a new domain", moduleformer_more.continual, moduleformer_more.models, 66,
                                          14 * (third,), core_hours=1.9),
-    "moduleformer-speed": Experiment("ModuleFormer against dense models of equal loss", moduleformer_more.speed, moduleformer_more.speed_models, 10,
+    "moduleformer-speed": Experiment("ModuleFormer against dense models of equal loss", moduleformer_more.speed, moduleformer_more.speed_models, 14,
                                      core_hours=1.2),
     "muon": Experiment("AdamW and Muon", muon.run, muon.models, len(muon.models)),
     "smoe-dropout": Experiment("SMoE-Dropout: one model, any number of experts", smoe_dropout.run, smoe_dropout.models, smoe_dropout.evaluations,
                                core_hours=0.8),
     "smoe-dropout-modulize": Experiment("SMoE-Dropout from a dense model", smoe_modulize.run, smoe_modulize.models, 27,
                                         (1 + third, *3 * (third,)), core_hours=0.4),
+    "smoe-dropout-transfer": Experiment("SMoE-Dropout in fine-tuning", smoe_more.transfer, smoe_more.transfer_models, 28, 10 * (third,), core_hours=0.7),
+    "smoe-dropout-capacity": Experiment("SMoE-Dropout in models of several depths", smoe_more.capacity, smoe_more.capacity_models, 16, core_hours=1.5),
+    "smoe-dropout-design": Experiment("Routers and layers of SMoE-Dropout", smoe_more.design, smoe_more.design_models, 29, core_hours=0.7),
 }
 
 

@@ -17,6 +17,7 @@ import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Callable
 
 import h5py
 import numpy as np
@@ -173,23 +174,25 @@ class Lab:
 
     def times(self, models: list[Model], seed: int, rounds: int, prompt: str, tokens: int) -> dict[str, dict[str, float]]:
         """Returns the milliseconds of the prompt and of a decoded token, "prompt" and "token", by model: the medians of `rounds`
-        measurements in turn, with nothing else trained or evaluated. They are measured once for each seed."""
-        file = self.directory(models[0], seed) / "times.json"
-        known = json.loads(file.read_text()) if file.exists() else {}
-        if set(known) != {model.name for model in models}:
-            measured = {model.name: {"prompt": [], "token": []} for model in models}
-            for _ in range(rounds):
-                for model in models:
-                    text = self.program.messages("generate", "--checkpoint", str(self.directory(model, seed)), "--prompt", prompt,
-                                                 "--tokens", str(tokens), "--temperature", "0", "--timing")
-                    of_prompt, of_token = re.search(r"prompt +(\d+) tokens in [0-9.]+ s, ([0-9.]+) tokens/s", text), re.search(r"([0-9.]+) ms per token", text)
-                    if not (of_prompt and of_token):
-                        raise Failed(f"{self.directory(model, seed)} has no time per token: its first token after {prompt[:40]!r} ends the text")
-                    measured[model.name]["prompt"].append(1000 * int(of_prompt[1]) / float(of_prompt[2]))
-                    measured[model.name]["token"].append(float(of_token[1]))
-            known = {name: {what: statistics.median(values) for what, values in of.items()} for name, of in measured.items()}
-            write_whole(file, json.dumps(known, indent=1) + "\n")
-        return known
+        measurements in turn."""
+        def measure(directory: Path) -> dict[str, float]:
+            text = self.program.messages("generate", "--checkpoint", str(directory), "--prompt", prompt, "--tokens", str(tokens), "--temperature", "0",
+                                         "--timing")
+            of_prompt, of_token = re.search(r"prompt +(\d+) tokens in [0-9.]+ s, ([0-9.]+) tokens/s", text), re.search(r"([0-9.]+) ms per token", text)
+            if not (of_prompt and of_token):
+                raise Failed(f"{directory} has no time per token: its first token after {prompt[:40]!r} ends the text")
+            return {"prompt": 1000 * int(of_prompt[1]) / float(of_prompt[2]), "token": float(of_token[1])}
+        return self._medians("times.json", models, seed, rounds, measure)
+
+    def batch_times(self, models: list[Model], seed: int, rounds: int, sequences: int) -> dict[str, dict[str, float]]:
+        """Returns the time and the memory of a forward pass of one batch of held-out text, by model: "milliseconds",
+        "tokens_per_second", "megabytes" of tensors and "process_megabytes", the medians of `rounds` measurements in turn."""
+        def measure(directory: Path) -> dict[str, float]:
+            timing = json.loads(self.program.run("eval", "--checkpoint", str(directory), f"--data.valid={self.corpus.folder / 'all-valid'}", "--batches", "1",
+                                                 f"--batch.global={sequences}", f"--batch.micro={sequences}", "--timing", "--json"))["timing"]
+            return {"milliseconds": 1000 * timing["seconds"], "tokens_per_second": timing["tokens_per_second"],
+                    "megabytes": timing["memory_peak_bytes"] / 1e6, "process_megabytes": timing["resident_peak_bytes"] / 1e6}
+        return self._medians(f"times-of-{sequences}.json", models, seed, rounds, measure)
 
     def seconds_a_step(self, model: Model) -> float:
         """Returns the seconds per step, measured once per program with a few steps, while `cores` such runs are trained at the
@@ -248,6 +251,20 @@ class Lab:
                 return json.loads(file.read().splitlines()[-1])["step"] / self.keys_of(model, seed)["run.steps"]
         except (OSError, ValueError, IndexError):
             return 0
+
+    def _medians(self, name: str, models: list[Model], seed: int, rounds: int, measure: Callable[[Path], dict[str, float]]) -> dict[str, dict[str, float]]:
+        """Returns the medians of the figures that measure(folder of the run) returns, by model, over `rounds` measurements in
+        turn, with nothing else trained or evaluated. They are measured once for each seed, and stored in the file `name`."""
+        file = self.directory(models[0], seed) / name
+        known = json.loads(file.read_text()) if file.exists() else {}
+        if set(known) != {model.name for model in models}:
+            measured: dict[str, list[dict[str, float]]] = {model.name: [] for model in models}
+            for _ in range(rounds):
+                for model in models:
+                    measured[model.name].append(measure(self.directory(model, seed)))
+            known = {name: {what: statistics.median(one[what] for one in of) for what in of[0]} for name, of in measured.items()}
+            write_whole(file, json.dumps(known, indent=1) + "\n")
+        return known
 
     def _evals(self, model: Model, seed: int) -> Path:
         return self.directory(model, seed) / "evaluations.json"

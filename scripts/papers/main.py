@@ -19,9 +19,10 @@ project = Path(__file__).resolve().parents[2]
 
 def arguments():
     parser = argparse.ArgumentParser(prog="scripts/papers/run.sh", description="Trains the models of a table or figure of a paper, at a small size.")
-    parser.add_argument("name", choices=[*experiments.all_of_them, "all", "summary"], metavar="NAME",
-                        help=", ".join(experiments.all_of_them) + "; all of them; or summary, which only writes README.md from the pages that exist")
+    parser.add_argument("name", choices=[*experiments.all_of_them, "all", "next", "summary"], metavar="NAME",
+                        help=", ".join(experiments.all_of_them) + "; all of them; next, with --hours: the first ones of the table of what is to run; or summary, which only writes README.md from the pages that exist")
     parser.add_argument("--minutes", type=float, help="train for as many steps as fit into this time for each NAME (default: 2400 steps)")
+    parser.add_argument("--hours", type=float, help="with next: core-hours, as estimated in the table of what is to run; on a free machine, its cores times the hours")
     parser.add_argument("--seeds", type=int, help="number of seeds of each model (default: 3, with --quick 2)")
     parser.add_argument("--first-seed", type=int, default=1, metavar="SEED", help="seeds are SEED, SEED + 1, … (default: 1); other values add a column to the table of all claims, and leave the page unchanged")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="number of simultaneous runs (default: the cores of this machine)")
@@ -30,6 +31,12 @@ def arguments():
     parser.add_argument("--work", type=Path, help="folder of text, models and evaluations (default: runs/papers, with --quick runs/papers-quick)")
     parser.add_argument("--lyceum", help="the program (default: that of build/cpu or build/cuda, or the one on PATH)")
     given = parser.parse_args()
+    if (given.hours is None) == (given.name == "next"):
+        parser.error("next needs --hours" if given.name == "next" else f"--hours is for next only, not for {given.name}")
+    if given.hours is not None and not given.hours > 0:
+        parser.error(f"--hours {given.hours:g}: must be above 0")
+    if given.name == "next" and (given.minutes is not None or given.quick or given.first_seed != 1):
+        parser.error("next runs experiments as they are in the table: without --minutes, --quick and --first-seed")
     if given.seeds is None:
         given.seeds = 2 if given.quick else 3
     if given.minutes is not None and not given.minutes > 0:
@@ -46,6 +53,21 @@ def path_of(named: str | None) -> str:
         if found := shutil.which(str(candidate)):
             return found
     raise Failed(f"the program {named} does not exist: check --lyceum" if named else "lyceum is not built: run scripts/test.sh or cmake --build, or set --lyceum", 2)
+
+
+def names_of(given, out: Path) -> list[str]:
+    """Returns the experiments to run."""
+    if given.name == "all":
+        return list(experiments.all_of_them)
+    if given.name != "next":
+        return [given.name]
+    found = pages.to_run(pages.pages_in(out, experiments.all_of_them), experiments.all_of_them, experiments.full_steps)
+    names = pages.fitting(found, given.hours, given.seeds)
+    if found and not names:
+        raise Failed(f"--hours {given.hours:g}: the first experiment to run, {found[0].name}, takes about {found[0].core_hours * given.seeds / 3:.1f} core-hours with "
+                     f"{pages.counted(given.seeds, 'seed')}", 2)
+    print(f"to run: {', '.join(names) or 'none'}", flush=True)
+    return names
 
 
 def command_of(given, name: str) -> str:
@@ -72,6 +94,7 @@ def main() -> int:
         summarise()
         return 0
 
+    names = names_of(given, out)
     program = Program(path_of(given.lyceum))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda *_: program.stop())
@@ -80,7 +103,6 @@ def main() -> int:
     corpus = text.prepare(program.run, project, work / "text", size)
     items.prepare(project, corpus, size, 20 if given.quick else 200)
     seeds = list(range(given.first_seed, given.first_seed + given.seeds))
-    names = list(experiments.all_of_them) if given.name == "all" else [given.name]
     for name in names:
         experiment = experiments.all_of_them[name]
         lab = Lab(program, work, corpus, experiments.base(given.quick), seeds, given.cores, eval_batches=4 if given.quick else 0)

@@ -136,34 +136,54 @@ dense_of_width = {width: dense if width == 2880 else Model(f"dense-gelu-{width}"
 speed_models = [by_information, *dense_of_width.values()]
 
 
+batch, full_batch = 32, 128  # sequences: those of the paper's latency, and for the throughput, in place of as many as fit a GPU
+
+
 def speed(lab: Lab) -> Page:
     compared = [pretrained(lab, model) for model in speed_models]
     lab.train(compared)
     losses, scores = lab.losses(compared), lab.scores(compared, *old_domains(lab))
     sparse = compared[0]
     prompt = "the file of the program and " * (int(lab.base["batch.seq_len"]) // 16)
-    measured = [lab.times(compared, seed, 7, prompt, 16) for seed in lab.seeds]
+    single = [lab.times(compared, seed, 7, prompt, 16) for seed in lab.seeds]
+    batched, full = ([lab.batch_times(compared, seed, 3, sequences) for seed in lab.seeds] for sequences in (batch, full_batch))
     counts = {model.name: lab.parameters(model) for model in compared}
     mean_loss = lambda model: statistics.fmean(losses[model.name])
     nearest = min(compared[1:], key=lambda model: abs(mean_loss(model) - mean_loss(sparse)))
-    of = lambda model, what: [run[model.name][what] for run in measured]
+    of = lambda measured, model, what: [run[model.name][what] for run in measured]
+    length = int(lab.base["batch.seq_len"])
     page = Page("ModuleFormer (arXiv:2306.04640), Table 2",
                 "The paper compares latency, memory and throughput of ModuleFormer with those of dense models that are about as good: half of the latency "
                 "and twice the throughput, with a quarter of the activated parameters. Here, dense models of four FFN widths are trained, and the one "
                 f"whose loss is nearest to ModuleFormer's is compared: {nearest.name}, {Difference.of(losses[nearest.name], losses[sparse.name])} nats above "
-                "it. Times are those of one sequence on one core; small experts have small matrix products, which cost more per operation. Memory is that "
-                "of the weights in f32: a sparse model holds all of its experts.")
+                f"it. As in the paper, latency and peak memory are those of a batch of {batch} sequences (here of {length} tokens, on one core). A GPU that is "
+                f"full, with which the paper measures the throughput, is replaced by a batch of {full_batch} sequences. Small experts have small matrix products, "
+                "which cost more per operation. Memory is in f32, and a sparse model holds all of its experts.")
     dense_model = f"the dense model of the nearest loss ({abs(mean_loss(nearest) - mean_loss(sparse)):.3f} nats from ModuleFormer's)"
     page.claims += [
-        Claim.above(f"{dense_model} takes more time for a prompt", "latency 918 against 497 ms (Pythia 1.4B, MoLM-4B-K2)",
-                    of(nearest, "prompt"), of(sparse, "prompt"), unit="ms"),
-        Claim.above(f"{dense_model} takes more time per decoded token", "not compared", of(nearest, "token"), of(sparse, "token"), unit="ms"),
+        Claim.above(f"{dense_model} takes more time for a batch of {batch} sequences", "latency 918 against 497 ms (Pythia 1.4B, MoLM-4B-K2)",
+                    of(batched, nearest, "milliseconds"), of(batched, sparse, "milliseconds"), unit="ms"),
+        Claim.above(f"{dense_model} takes more memory for a batch of {batch} sequences", "42 against 27 GB (Pythia 1.4B, MoLM-4B-K2)",
+                    of(batched, nearest, "megabytes"), of(batched, sparse, "megabytes"), unit="MB"),
+        Claim.above(f"ModuleFormer has a higher throughput than {dense_model}", "71,017 against 35,559 tokens/s (MoLM-4B-K2, Pythia 1.4B)",
+                    of(full, sparse, "tokens_per_second"), of(full, nearest, "tokens_per_second"), unit="tokens/s"),
+        Claim.above(f"{dense_model} takes more time for a prompt", "not compared", of(single, nearest, "prompt"), of(single, sparse, "prompt"), unit="ms"),
+        Claim.above(f"{dense_model} takes more time per decoded token", "not compared", of(single, nearest, "token"), of(single, sparse, "token"), unit="ms"),
     ]
+    page.section("Models", table(["model", "loss, mean ± sd", "cloze items", "parameters", "activated", "weights"],
+                                 [[model.name, Spread.of(losses[model.name]), percent(scores[model.name]), millions(counts[model.name]["total"]),
+                                   millions(counts[model.name]["activated"]), f"{4 * counts[model.name]['total'] / 1e6:.1f} MB"] for model in compared]),
+                 about_items)
+    rounded = lambda measured, model, what, digits: f"{statistics.fmean(of(measured, model, what)):,.{digits}f}"
     page.section("Time and memory at equal loss (Table 2)",
-                 table(["model", "loss, mean ± sd", "cloze items", "parameters", "activated", "memory", "ms per prompt", "ms per token"],
-                       [[model.name, Spread.of(losses[model.name]), percent(scores[model.name]), millions(counts[model.name]["total"]),
-                         millions(counts[model.name]["activated"]), f"{4 * counts[model.name]['total'] / 1e6:.1f} MB", Spread.of(of(model, "prompt")),
-                         Spread.of(of(model, "token"))] for model in compared]), about_items)
-    page.results |= {"loss": losses, "score": scores, "milliseconds": measured}
+                 table(["model", f"latency of {batch} sequences, ms", "peak memory, MB", "of the process, MB", f"throughput of {full_batch} sequences, tokens/s",
+                        "its peak memory, MB", "ms per prompt", "ms per token"],
+                       [[model.name, rounded(batched, model, "milliseconds", 0), rounded(batched, model, "megabytes", 1),
+                         rounded(batched, model, "process_megabytes", 0), rounded(full, model, "tokens_per_second", 0), rounded(full, model, "megabytes", 1),
+                         Spread.of(of(single, model, "prompt")), Spread.of(of(single, model, "token"))] for model in compared]),
+                 "Means over seeds of medians. A batch is one forward pass with the loss of every token (`lyceum eval --timing`). Peak memory is that of the "
+                 "tensors; the process also has the program, its libraries and the text. Prompt and decoded tokens are those of one sequence "
+                 "(`lyceum generate --timing`).")
+    page.results |= {"loss": losses, "score": scores, "single": single, f"batch_of_{batch}": batched, f"batch_of_{full_batch}": full}
     page.models = compared
     return page

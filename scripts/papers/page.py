@@ -152,10 +152,21 @@ def _one_digit(number: float) -> str:
     return "0" if not number else f"{round(number, -math.floor(math.log10(number))):g}"
 
 
-def _to_run(pages: dict[str, dict], experiments: dict, full_steps: int) -> str:
-    """Returns the section on experiments without a page, and on pages that are older than their script: those with "made" / "older"
-    in their JSON, which says what the script has in addition, or with a note (write_summary())."""
-    found = []  # (0: models differ from those of the paper, 1, 2: optional; core-hours, title, what)
+@dataclass(frozen=True)
+class ToRun:
+    """An experiment without a page, or whose page is older than its script."""
+
+    rank: int  # 0: the models of the page differ from those of the paper; 1; 2: optional
+    core_hours: float  # of training and evaluation of three seeds
+    title: str
+    name: str
+    state: str
+
+
+def to_run(pages: dict[str, dict], experiments: dict, full_steps: int) -> list[ToRun]:
+    """Returns the experiments without a page, and those whose page is older than its script, with "made" / "older" in its JSON, which
+    says what the script has in addition, or with a note (write_summary()), in the order in which they should run."""
+    found = []
     for name, experiment in experiments.items():
         made = pages[name]["made"] if name in pages else {}
         if name in pages and not {"older", "note"} & set(made):
@@ -163,21 +174,44 @@ def _to_run(pages: dict[str, dict], experiments: dict, full_steps: int) -> str:
         training = experiment.core_hours or (made["seconds_of_training"] / made["seeds"] / made["steps"] * full_steps / 3600 if made else 0)
         changed = made.get("older", made.get("note"))
         rank = 0 if "note" in made else 2 if changed == "bits per byte" else 1
-        what = "defined, not run yet" if not made else f"optional: {changed}" if rank == 2 else f"the script has changed: {changed}"
-        found.append((rank, 3 * training * (1 + experiment.evaluating()), f"{experiment.title} (`{name}`)", what))
+        state = "defined, not run yet" if not made else f"optional: {changed}" if rank == 2 else f"the script has changed: {changed}"
+        found.append(ToRun(rank, 3 * training * (1 + experiment.evaluating()), experiment.title, name, state))
+    return sorted(found, key=lambda each: (each.rank, each.core_hours))
+
+
+def fitting(found: list[ToRun], hours: float, seeds: int) -> list[str]:
+    """Returns the names of the first experiments of to_run() that together take up to this many core-hours with this number of seeds."""
+    names, total = [], 0.0
+    for each in found:
+        total += each.core_hours * seeds / 3
+        if total > hours:
+            break
+        names.append(each.name)
+    return names
+
+
+def _to_run(pages: dict[str, dict], experiments: dict, full_steps: int) -> str:
+    """Returns the section on experiments that are to run; empty if there are none."""
+    found = to_run(pages, experiments, full_steps)
     if not found:
         return ""
     rows, total = [], 0.0
-    for _, cost, title, what in sorted(found, key=lambda each: each[:2]):
-        total += cost
-        rows.append([title, what, _one_digit(cost), f"{total:.0f}"])
+    for each in found:
+        total += each.core_hours
+        rows.append([f"{each.title} (`{each.name}`)", each.state, _one_digit(each.core_hours), f"{total:.0f}"])
     return "\n\n".join([
         "## To run", "Experiments that are defined, with all their models, evaluations, claims and tables, but were not run yet, and pages to be made again, "
         f"with the estimated core-hours of training and evaluation of three seeds with {full_steps:,} updates: about {_one_digit(total)} in all. They follow "
         "from the times of existing pages, which were made on different machines, and from the FLOPs of models that no page has; an evaluation is taken as "
         "a third of the time of training on as many tokens. Models that several pages share count for each of them, so all together take less. "
-        "Pages with other models than the paper's come first, then those that need the least; the last ones are optional, as they would only add bits per byte.",
+        "Pages with other models than the paper's come first, then those that need the least; the last ones are optional, as they would only add bits per byte. "
+        "`scripts/papers/run.sh next --hours H` runs the first rows whose sum is at most H core-hours; each page that is done leaves the table.",
         table(["experiment", "state", "core-hours", "sum so far"], rows, texts=2)])
+
+
+def pages_in(out: Path, experiments: dict) -> dict[str, dict]:
+    """Returns the JSON of the pages in the folder, by experiment."""
+    return {name: json.loads(file.read_text()) for name in experiments if (file := out / f"{name}.json").exists()}
 
 
 def _mark_older(file: Path, made: dict) -> None:
@@ -196,7 +230,7 @@ def write_summary(out: Path, experiments: dict, base, full_steps: int) -> None:
     """Writes README.md. experiments: page -> experiment. base: the keys that all models share. Missing pages are listed as not run.
     A page whose models are not those of its script has a note, "made" / "note" in its JSON, which says how they differ; pages that
     are older than their script are marked."""
-    pages = {name: json.loads(file.read_text()) for name in experiments if (file := out / f"{name}.json").exists()}
+    pages = pages_in(out, experiments)
     for name, page in pages.items():
         _mark_older(out / f"{name}.md", page["made"])
     claims = [Claim(**fields) for page in pages.values() for fields in page["claims"]]

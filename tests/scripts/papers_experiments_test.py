@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Tests parts of the experiments in scripts/papers: names and descriptions of manual pages and questions about them, claims with the
-papers' figures, the reference of activation flow, parameters of adapters, the list of what is to run, and what experiments train."""
+"""Tests parts of the experiments in scripts/papers: names and descriptions of manual pages and questions about them, excerpts
+with their domains, claims with the papers' figures, the reference of activation flow, parameters of adapters, the list of what is to run, and what experiments train."""
 import contextlib
 import importlib.util
 import os
+import random
 import sys
 import unittest
 from pathlib import Path
@@ -17,12 +18,14 @@ if importlib.util.find_spec("matplotlib") is None and python != sys.executable:
 sys.path.insert(0, str(REPOSITORY / "scripts/papers"))
 import chats  # noqa: E402
 import deepseekmoe  # noqa: E402
+import excerpts  # noqa: E402
 import experiments  # noqa: E402
 import flow  # noqa: E402
 import moduleformer_more  # noqa: E402
 import mohd_more  # noqa: E402
 import numpy as np  # noqa: E402
 import page  # noqa: E402
+import smoe_more  # noqa: E402
 from matplotlib import pyplot as plt  # noqa: E402
 
 
@@ -58,6 +61,22 @@ class PaperLab:
         self.evaluated |= {(model.name, ("--tasks", *names)) for model in models}
         return {model.name: [50.0] * len(self.seeds) for model in models}
 
+    def tasks(self, models, arguments):
+        """The accuracies of a pair of losses, in percent: of excerpts and of descriptions."""
+        self.evaluated |= {(model.name, arguments) for model in models}
+        values = lambda model: self.of_paper[model.name] if isinstance(self.of_paper[model.name], tuple) else (0.0, 0.0)
+        scores = lambda model, seed: [{"acc": self.sign * value / 100 + seed / 1e6, "acc_norm": self.sign * value / 100 + seed / 1e6} for value in values(model)]
+        alone = lambda model: [file for file in ("excerpts", "chats") if model.name.endswith(f"-{file}")]
+        of = lambda model, seed: [scores(model, seed)[("excerpts", "chats").index(file)] for file in alone(model)] or scores(model, seed)
+        return {model.name: [of(model, seed) for seed in self.seeds] for model in models}
+
+    def times(self, models, seed, rounds, prompt, tokens):
+        return {model.name: dict.fromkeys(("prompt", "token"), self.sign * self.of_paper[model.name][2] + seed / 1e6) for model in models}
+
+    def batch_times(self, models, seed, rounds, sequences):
+        figures = lambda latency, memory, throughput: {"milliseconds": latency, "megabytes": memory, "process_megabytes": memory, "tokens_per_second": throughput}
+        return {model.name: figures(*[self.sign * value + seed / 1e6 for value in self.of_paper[model.name][2:]]) for model in models}
+
     def tensors(self, model, seed, names):
         return {name: np.array([-np.log(3)]) for name in names}
 
@@ -68,6 +87,15 @@ class PaperLab:
         return [{"step": 1, "valid_loss": self.of_paper[model.name], "step_ms": 1.0}]
 
 
+def without_text():
+    """Returns a context in which chats and excerpts are not made."""
+    made = chats.Chats(Path("train"), Path("valid"), Path("questions.jsonl"), 1)
+    context = contextlib.ExitStack()
+    for module in (chats, excerpts):
+        context.enter_context(mock.patch.object(module, "prepare", lambda lab: made))
+    return context
+
+
 class Recorder(PaperLab):
     """Records the models that an experiment trains, up to its first evaluation."""
 
@@ -76,8 +104,7 @@ class Recorder(PaperLab):
 
     def __init__(self, experiment):
         super().__init__({})
-        made = chats.Chats(Path("chats-train"), Path("chats-valid"), Path("questions.jsonl"), 1)
-        with mock.patch.object(chats, "prepare", lambda lab: made), contextlib.suppress(self.Done):
+        with without_text(), contextlib.suppress(self.Done):
             experiment.run(self)
 
     def evaluate(self, wanted):
@@ -131,15 +158,40 @@ class ManualPages(unittest.TestCase):
         self.assertEqual(items, chats.questions(pairs, 20, 1))
 
 
+class Excerpts(unittest.TestCase):
+    def test_draw(self):
+        file = " ".join(f"w{i}" for i in range(100))
+        drawn = excerpts.draw([file, file, "five words are too few", ""], 15, random.Random(1))
+        self.assertEqual(len(drawn), 15)
+        self.assertEqual(len(set(drawn)), 15)
+        for excerpt in drawn:
+            self.assertEqual(len(excerpt.split()), excerpts.words)
+            self.assertIn(f" {excerpt} ", f" {file} ")
+        self.assertEqual(len(excerpts.draw([file], 15, random.Random(1))), excerpts.of_file)
+
+    def test_items(self):
+        items = excerpts.items([("a b c", "python"), ("d e f", "headers")])
+        self.assertEqual([(item["context"], item["choices"][item["answer"]]) for item in items], [("a b c\n", "python"), ("d e f\n", "headers")])
+        self.assertEqual(items[0]["choices"], ["headers", "python"])
+
+    def test_held_out_excerpts_are_not_trained(self):
+        texts = lambda domain: [(None, f"{domain.name} " + " ".join("abc"[(i // 3) % 3] for i in range(80)) + f" {n}", n % 4 == 0) for n in range(80)]
+        with mock.patch.object(excerpts.text, "texts", texts):
+            trained, held_out = excerpts.collect(50, 20)
+        self.assertEqual({name for _, name in held_out}, {domain.name for domain in excerpts.text.domains(REPOSITORY)})
+        self.assertFalse({excerpt for excerpt, _ in trained} & {excerpt for excerpt, _ in held_out})
+
+
 class Claims(unittest.TestCase):
     """With the figures of the papers all claims are reproduced, and with the negated ones their opposites are."""
 
-    def check(self, name: str, losses: dict):
+    def check(self, name: str, losses: dict, evaluations: int = 0):
         experiment = experiments.all_of_them[name]
         for sign, verdict in ((1, "reproduced"), (-1, "opposite")):
             lab = PaperLab(losses, sign)
-            made = experiment.run(lab)
-            self.assertEqual(len(lab.evaluated), experiment.evaluations)
+            with without_text():
+                made = experiment.run(lab)
+            self.assertEqual(len(lab.evaluated), evaluations or experiment.evaluations)
             self.assertEqual([claim for claim in made.claims if claim.verdict != verdict], [])
             self.assertEqual({model.name for model in made.models}, {model.name for model in lab.trained})
             for figure in made.figures.values():
@@ -167,6 +219,32 @@ class Claims(unittest.TestCase):
         self.assertEqual(len(rates), 9)
         for of_site in rates.values():
             np.testing.assert_allclose(of_site, 0.25, rtol=1e-12)
+
+    def test_fine_tuning(self):
+        accuracies = {model.name: 0.0 for model in smoe_more.transfer_models}
+        for row in smoe_more.rows_of_table_2:
+            name = f"{row.source.name}-{row.experts}" if row.experts else row.source.name
+            accuracies |= {f"{name}-{task}": row.paper for task in ("excerpts", "chats")}
+        self.check("smoe-dropout-transfer", accuracies)
+
+    def test_depths(self):
+        dense = {2: 1.15, 4: 1.1623, 8: 1.1, 12: 1.08}
+        sparse = {2: 1.16, 4: 1.1486, 8: 1.05, 12: 1.02}
+        losses = {}
+        for layers, models in smoe_more.by_depth.items():
+            losses |= {models["dense"].name: dense[layers], models["learned"].name: dense[layers] + 0.02, models["dropout"].name: sparse[layers]}
+        self.check("smoe-dropout-capacity", losses)
+
+    def test_routers_and_layers(self):
+        with_k = lambda loss: lambda k: loss + (16 - k) / 100
+        self.check("smoe-dropout-design", {"dense-dropout": 1.1623, "smoe-dropout-0.1": with_k(1.1486), "smoe-dropout-last-2": with_k(1.14),
+                                           "smoe-dropout-last-1": with_k(1.15), "smoe-learned-growing": with_k(1.17), "smoe-learned-0.1": with_k(1.1896),
+                                           "smoe-random-8": with_k(1.16), "smoe-uniform-8": with_k(1.18)})
+
+    def test_speed(self):
+        # Latency, memory and throughput of Pythia 1.4B, whose loss is the nearest, and of MoLM-4B-K2.
+        others = {model.name: (5.0, 5.0, 1, 1, 1) for model in moduleformer_more.speed_models}
+        self.check("moduleformer-speed", others | {"moduleformer-mi": (3.0, 3.0, 497, 27, 71017), "dense-gelu": (3.1, 3.1, 918, 42, 35559)}, evaluations=10)
 
     def test_continual_learning(self):
         # Accuracies in Vietnamese and English. Table 5 does not have models with all weights, the last two of these.
@@ -228,6 +306,10 @@ class Experiments(unittest.TestCase):
         self.assertRegex(text, r"\| None yet \(`none`\) +\| defined, not run yet +\| +5 \| +5 \|\n"
                                r"\| Old \(`old`\) +\| the script has changed: two more models +\| +7 \| +12 \|\n"
                                r"\| Bits \(`bits`\) +\| optional: bits per byte +\| +0\.3 \| +12 \|")
+        found = page.to_run(pages, all_of_them, 2400)
+        self.assertEqual([each.name for each in found], ["none", "old", "bits"])
+        for hours, seeds, names in ((4.9, 3, []), (5, 3, ["none"]), (11.5, 3, ["none"]), (11.6, 3, ["none", "old"]), (4, 1, ["none", "old", "bits"])):
+            self.assertEqual(page.fitting(found, hours, seeds), names, hours)
         pages["old"]["made"]["note"] = "other gates"
         noted = page._to_run(pages, all_of_them, 2400)
         self.assertLess(noted.index("Old"), noted.index("None yet"))
