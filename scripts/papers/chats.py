@@ -21,6 +21,7 @@ class Chats:
     valid: Path
     questions: Path  # items for `lyceum eval --tasks`, from held-out pages
     count: int  # chats for training
+    tokens: int  # of these chats
 
 
 def name_and_description(page: str) -> tuple[str, str] | None:
@@ -88,7 +89,8 @@ def write(lab: Lab, name: str, questions_file: str, make: Callable[[], tuple[lis
             source.unlink()
         write_whole(folder / questions_file, "".join(json.dumps(item) + "\n" for item in items))
         write_whole(record, json.dumps({"chats": len(trained)}) + "\n")
-    return Chats(folder / f"{name}-train", folder / f"{name}-valid", folder / questions_file, json.loads(record.read_text())["chats"])
+    tokens = json.loads((folder / f"{name}-train.json").read_text())["tokens"]
+    return Chats(folder / f"{name}-train", folder / f"{name}-valid", folder / questions_file, json.loads(record.read_text())["chats"], tokens)
 
 
 def prepare(lab: Lab, most: int = 4000, most_held_out: int = 400) -> Chats:

@@ -89,7 +89,7 @@ class PaperLab:
 
 def without_text():
     """Returns a context in which chats and excerpts are not made."""
-    made = chats.Chats(Path("train"), Path("valid"), Path("questions.jsonl"), 1)
+    made = chats.Chats(Path("train"), Path("valid"), Path("questions.jsonl"), 1, 1000)
     context = contextlib.ExitStack()
     for module in (chats, excerpts):
         context.enter_context(mock.patch.object(module, "prepare", lambda lab: made))
@@ -161,25 +161,41 @@ class ManualPages(unittest.TestCase):
 class Excerpts(unittest.TestCase):
     def test_draw(self):
         file = " ".join(f"w{i}" for i in range(100))
-        drawn = excerpts.draw([file, file, "five words are too few", ""], 15, random.Random(1))
+        known = set()
+        drawn = excerpts.draw([file, file, "five words are too few", ""], 15, random.Random(1), known)
         self.assertEqual(len(drawn), 15)
-        self.assertEqual(len(set(drawn)), 15)
+        self.assertEqual(set(drawn), known)
         for excerpt in drawn:
             self.assertEqual(len(excerpt.split()), excerpts.words)
             self.assertIn(f" {excerpt} ", f" {file} ")
-        self.assertEqual(len(excerpts.draw([file], 15, random.Random(1))), excerpts.of_file)
+        self.assertEqual(len(excerpts.draw([file], 15, random.Random(1), set())), excerpts.of_file)
+        again = excerpts.draw([file], 15, random.Random(1), known)
+        self.assertFalse(set(again) & set(drawn))
+        self.assertEqual(known, {*again, *drawn})
 
     def test_items(self):
         items = excerpts.items([("a b c", "python"), ("d e f", "headers")])
         self.assertEqual([(item["context"], item["choices"][item["answer"]]) for item in items], [("a b c\n", "python"), ("d e f\n", "headers")])
         self.assertEqual(items[0]["choices"], ["headers", "python"])
 
-    def test_held_out_excerpts_are_not_trained(self):
-        texts = lambda domain: [(None, f"{domain.name} " + " ".join("abc"[(i // 3) % 3] for i in range(80)) + f" {n}", n % 4 == 0) for n in range(80)]
-        with mock.patch.object(excerpts.text, "texts", texts):
-            trained, held_out = excerpts.collect(50, 20)
-        self.assertEqual({name for _, name in held_out}, {domain.name for domain in excerpts.text.domains(REPOSITORY)})
-        self.assertFalse({excerpt for excerpt, _ in trained} & {excerpt for excerpt, _ in held_out})
+    def test_excerpts_have_one_domain_and_part(self):
+        names = [domain.name for domain in excerpts.text.domains(REPOSITORY)]
+
+        def texts(domain):  # half of the words are the same in all files; licences are scarce
+            for n in range(24 if domain.name == "licences" else 80):
+                yield None, " ".join([f"w{i}" for i in range(60)] + [f"{domain.name}-{n}-{i}" for i in range(60)]), n % 4 == 0
+
+        with mock.patch.object(excerpts.text, "texts", texts), mock.patch.object(excerpts, "least", {False: 50, True: 20}):
+            trained, held_out = excerpts.collect(200, 40)
+            with self.assertRaisesRegex(excerpts.Failed, "excerpts for training of the domain licences: at least 400 are needed"), \
+                    mock.patch.object(excerpts, "least", {False: 400, True: 20}):
+                excerpts.collect(4000, 40)
+        for part, most in ((trained, 200), (held_out, 40)):
+            counts = {name: sum(of == name for _, of in part) for name in names}
+            self.assertEqual(len(set(counts.values())), 1, counts)
+            self.assertLessEqual(counts["licences"], most)
+        together = [excerpt for excerpt, _ in trained + held_out]
+        self.assertEqual(len(set(together)), len(together))
 
 
 class Claims(unittest.TestCase):
