@@ -11,6 +11,12 @@ from losses import parameters, percent
 from page import Page, subplots, table
 from smoe_dropout import dense, dropout, experts, half, learned, plain, rate, thor
 
+
+def using(model: Model, k: int) -> tuple[str, ...]:
+    """Returns the arguments of an evaluation with k experts; the model may be dense."""
+    return () if model.keys.get("moe.top_k", k) == k else (f"--moe.top_k={k}",)
+
+
 # --- fine-tuning on downstream tasks: Table 2
 
 
@@ -30,6 +36,7 @@ rows_of_table_2 = [Tuning("dense", plain, 0, (81.94, 30.44)), Tuning("THOR with 
                    Tuning("SMoE-Dropout with all experts", dropout, experts, (82.41, 30.51))]
 transfer_models = [plain, thor, learned, dropout]
 benchmarks = ("SST-2", "CSQA")
+growing = f"In the pre-training of SMoE-Dropout, the number of experts grows from 2 to {experts}; in the authors' scripts, from {half} to {experts}."
 # In the authors' scripts, the rate of fine-tuning is 0.4 times that of pre-training, without warm-up.
 _tuning: Keys = {"data.samples": "packed", "data.document_mask": "true", "optim.lr": 8e-4, "optim.schedule": "cosine", "optim.min_lr": 0,
                  "optim.warmup_steps": 0}
@@ -45,26 +52,31 @@ def tuned(lab: Lab, row: Tuning, task: str, made: chats.Chats) -> Model:
 
 
 def transfer(lab: Lab) -> Page:
+    tasks = {"excerpts": excerpts.prepare(lab), "chats": chats.prepare(lab)}  # first: a machine may have too little text for them
     lab.train(transfer_models)
-    tasks = {"excerpts": excerpts.prepare(lab), "chats": chats.prepare(lab)}
     scored = {"excerpts": "acc", "chats": "acc_norm"}  # descriptions differ in length
     models = {task: [tuned(lab, row, task, made) for row in rows_of_table_2] for task, made in tasks.items()}
     lab.train([model for of_task in models.values() for model in of_task])
     before_loss = lab.losses(transfer_models)
-    before = lab.tasks(transfer_models, ("--tasks", *[str(made.questions) for made in tasks.values()]))
+    files = ("--tasks", *[str(made.questions) for made in tasks.values()])
+    # With as many experts as after fine-tuning.
+    before = {row.name: lab.tasks([row.source], (*files, *using(row.source, row.experts)))[row.source.name] for row in rows_of_table_2}
     answer_loss, accuracy, accuracy_before = {}, {}, {}
     for i, (task, made) in enumerate(tasks.items()):
         answer_loss[task] = lab.losses(models[task], f"--data.valid={made.valid}", "--data.samples=packed", "--data.document_mask=true")
         results = lab.tasks(models[task], ("--tasks", str(made.questions)))
         accuracy[task] = {name: [100 * run[0][scored[task]] for run in of] for name, of in results.items()}
         accuracy_before[task] = {name: [100 * run[i][scored[task]] for run in of] for name, of in before.items()}
+    steps = max(10, lab.steps // 3)
+    passes = {task: steps * int(lab.base["batch.global"]) * int(lab.base["batch.seq_len"]) / made.tokens for task, made in tasks.items()}
     page = Page("SMoE-Dropout (arXiv:2303.01610), Table 2",
                 "Pre-trained models are fine-tuned on a downstream task: SMoE-Dropout with half and with all of its experts, the others with all. The paper's "
                 f"tasks need models of another size. Instead, models name the domain of {excerpts.words} words from held-out files, one of five, in place of "
                 "sentiment (SST-2), and choose the description of a command from four, in place of common sense (CSQA): "
-                f"{tasks['excerpts'].count:,} excerpts and {tasks['chats'].count:,} names for training, {max(10, lab.steps // 3)} steps, of which only answers are "
-                "trained. The rate is 0.4 times that of pre-training, as in the authors' scripts, and the dropout is kept. The paper claims that "
-                "SMoE-Dropout with all experts is best, and that with half of them it is close to the dense model.")
+                f"{tasks['excerpts'].count:,} excerpts (equally many of each domain) and {tasks['chats'].count:,} names for training, {steps} steps, which read the "
+                f"excerpts {passes['excerpts']:.1f} and the names {passes['chats']:.1f} times; only answers are trained. The rate is 0.4 times that of "
+                f"pre-training, as in the authors' scripts, and the dropout is kept. {growing} The paper claims that SMoE-Dropout with all experts is best, and "
+                "that with half of them it is close to the dense model.")
     of = lambda task, row: accuracy[task][models[task][row].name]
     *others, with_half, best = range(len(rows_of_table_2))
     for i, (task, described) in enumerate((("excerpts", "domains of excerpts"), ("chats", "descriptions of commands"))):
@@ -76,12 +88,12 @@ def transfer(lab: Lab) -> Page:
     none = [0.0] * len(lab.seeds)
     for i, (task, heading) in enumerate((("excerpts", "Domains of excerpts (SST-2)"), ("chats", "Descriptions of commands (CSQA)"))):
         page.section(heading, table(["model", f"paper: {benchmarks[i]}", "before fine-tuning", "accuracy", "gain, points", "loss of answers"],
-                                    [[row.name, f"{row.paper[i]:.2f} %", percent(accuracy_before[task][row.source.name]), percent(of(task, number)),
-                                      Difference.of(minus(of(task, number), accuracy_before[task][row.source.name]), none),
+                                    [[row.name, f"{row.paper[i]:.2f} %", percent(accuracy_before[task][row.name]), percent(of(task, number)),
+                                      Difference.of(minus(of(task, number), accuracy_before[task][row.name]), none),
                                       Spread.of(answer_loss[task][models[task][number].name])] for number, row in enumerate(rows_of_table_2)]))
-    page.section("Before fine-tuning", "*Before fine-tuning*, models are used as they were pre-trained: THOR and the learned router with "
-                 f"{half} experts, SMoE-Dropout with all. A random choice is right in 20 % of the excerpts and 25 % of the descriptions; accuracies of "
-                 "descriptions are per byte.",
+    page.section("Before fine-tuning", "*Before fine-tuning*, pre-trained models are used with the number of experts of their row. A random choice is right in "
+                 "20 % of the excerpts and 25 % of the descriptions; accuracies of descriptions are per byte. Losses are those of pre-trained models: THOR "
+                 f"and the learned router with {half} experts, SMoE-Dropout with all.",
                  table(["model", "held-out loss, mean ± sd"], [[name, Spread.of(values)] for name, values in before_loss.items()]))
     page.results |= {"loss_before": before_loss, "loss_of_answers": answer_loss, "accuracy": accuracy, "accuracy_before": accuracy_before}
     page.models = [*transfer_models, *[model for of_task in models.values() for model in of_task]]
@@ -94,16 +106,12 @@ depths = (2, 4, 8, 12)
 
 
 def of_depth(model: Model, layers: int) -> Model:
-    return model if layers == 4 else Model(f"{model.name}-{layers}-layers", model.keys | {"model.layers": layers})  # 4: that of the lab
+    # 4 layers: the lab's own model, which has 2 with --quick.
+    return model if layers == 4 else Model(f"{model.name}-{layers}-layers", model.keys | {"model.layers": layers})
 
 
 by_depth = {layers: {"dense": of_depth(plain, layers), "learned": of_depth(learned, layers), "dropout": of_depth(dropout, layers)} for layers in depths}
 capacity_models = [model for of_layers in by_depth.values() for model in of_layers.values()]
-
-
-def using(model: Model, k: int) -> tuple[str, ...]:
-    """Returns the arguments of an evaluation with k experts; the model may be dense."""
-    return () if model.keys.get("moe.top_k", k) == k else (f"--moe.top_k={k}",)
 
 
 def capacity(lab: Lab) -> Page:
@@ -114,15 +122,15 @@ def capacity(lab: Lab) -> Page:
     loss = lambda layers, kind, k=experts: [results[by_depth[layers][kind].name, seed, using(by_depth[layers][kind], k)]["loss"] for seed in lab.seeds]
     page = Page("SMoE-Dropout (arXiv:2303.01610), section 4, Q1, Figure 5",
                 "When is SMoE-Dropout better than the baselines? The paper's answer is: with a sufficient capacity of the model. The authors' scripts of Figure 5 "
-                "train models of 8 and 12 layers beside the 4 of Table 1; here, the dense model, the learned router and SMoE-Dropout have "
-                f"{depths[0]} to {depths[-1]} layers, with the same width and the same updates, and a dropout of {rate}. No text is read twice, so a larger model "
-                "does not overfit as in the paper, where this is a reason for SMoE-Dropout. Claims have the direction of the paper's answer; points of its plots "
-                "are not compared.")
+                "train models of 8 and 12 layers beside the 4 of Table 1, but only the first four layers have experts; those above have small dense FFNs. Here, "
+                f"the dense model, the learned router and SMoE-Dropout have {depths[0]} to {depths[-1]} equal layers, with the same width and the same updates, "
+                f"and a dropout of {rate}. {growing} No text is read twice, so a larger model does not overfit as in the paper, where this is a reason for "
+                "SMoE-Dropout. Claims have the direction of the paper's answer; points of its plots are not compared. Those about 4 layers are on the page of "
+                "Table 1.")
     shown = {"dense": "dense with dropout", "learned": "a learned router, used with all experts,"}
-    for layers in depths[1:]:
-        paper = ("BPC 1.1623 against 1.1486", "BPC 1.1896 against 1.1486") if layers == 4 else ("Figure 5", "Figure 5")
-        for kind, figure in zip(shown, paper):
-            page.claims.append(Claim.above(f"{layers} layers: {shown[kind]} has a higher loss than SMoE-Dropout with all", figure, loss(layers, kind),
+    for layers in depths[2:]:
+        for kind in shown:
+            page.claims.append(Claim.above(f"{layers} layers: {shown[kind]} has a higher loss than SMoE-Dropout with all", "Figure 5", loss(layers, kind),
                                            loss(layers, "dropout")))
     advantage = lambda layers, kind: minus(loss(layers, kind), loss(layers, "dropout"))
     for kind, text in (("dense", "the dense model"), ("learned", "a learned router")):
@@ -177,17 +185,22 @@ def design(lab: Lab) -> Page:
                            [(plain, seed, ()) for seed in lab.seeds])
     loss = lambda model, k=experts: [results[model.name, seed, using(model, k)]["loss"] for seed in lab.seeds]
     page = Page("SMoE-Dropout (arXiv:2303.01610), section 4, Q2",
-                "What is a better design? The paper's answer is: a router of random weights, and mixtures in later layers. Here a router is random, is learned, "
-                f"or draws experts anew for each token (uniform, as THOR does), with the same number of experts in training: {half}, or growing from 2 to all, which "
-                "a uniform router cannot do. SMoE-Dropout is in all of 4 layers, in the last two or in the last one, with dense FFNs in the others. Layers without "
-                "experts must be the first ones (`model.first_dense_layers`), so mixtures in early layers only are not compared; and the fewer layers have experts, the more the model is the "
-                f"dense one. Claims have the direction of the paper's answer; points of its plots are not compared. All models have a dropout of {rate}.")
+                "What is a better design? The paper's answer is \"Random Weight Router; Later-layer SMoE\", beside plots whose points are not compared here. It does "
+                "not say against which other routers. Here a router is random, is learned with a balance loss of "
+                f"{learned.keys['balance.expert']}, or draws experts anew for each token (uniform, as THOR does, without its consistency loss), with the same number "
+                f"of experts in training: {half}, or growing from 2 to all, which a uniform router cannot do. The comparison with a uniform router is not "
+                f"the paper's. {growing} SMoE-Dropout is in all of 4 layers, in the last two or in the last one, with dense FFNs in the others. The paper's "
+                "comparison, of mixtures in later with those in earlier layers, is not made: layers without experts must be the first ones "
+                "(`model.first_dense_layers`). Later layers are compared with all layers instead, and the fewer layers have experts, the more the model is the "
+                f"dense one. All models have a dropout of {rate}.")
     page.claims += [
-        Claim.above("growing k: a learned router has a higher loss with all experts than a random one", "Q2", loss(learned_growing), loss(dropout)),
-        Claim.above(f"k = {half}: a uniform router has a higher loss than a random one", "Q2", loss(uniform, half), loss(constant, half)),
+        Claim.above("growing k: a learned router with a balance loss has a higher loss with all experts than a random one", "\"Random Weight Router\"",
+                    loss(learned_growing), loss(dropout)),
+        Claim.above(f"k = {half}: a uniform router has a higher loss than a random one", "not compared", loss(uniform, half), loss(constant, half)),
         Claim.above("a random router with a constant k has a higher loss with all experts than with a growing k", "section 3", loss(constant), loss(dropout)),
-        Claim.above("with all experts, SMoE-Dropout in all layers has a higher loss than in the last two", "Q2", loss(dropout), loss(last_two)),
-        Claim.above("with half of the experts, SMoE-Dropout in all layers has a higher loss than in the last two", "Q2", loss(dropout, half), loss(last_two, half)),
+        Claim.above("with all experts, SMoE-Dropout in all layers has a higher loss than in the last two", "not compared", loss(dropout), loss(last_two)),
+        Claim.above("with half of the experts, SMoE-Dropout in all layers has a higher loss than in the last two", "not compared", loss(dropout, half),
+                    loss(last_two, half)),
         Claim.above("dense with dropout has a higher loss than SMoE-Dropout in the last two layers with all experts", "not compared", loss(plain), loss(last_two)),
     ]
     shown = {dropout.name: "random, k grows", learned_growing.name: "learned, k grows", constant.name: f"random, k = {half}",
