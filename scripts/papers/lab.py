@@ -254,17 +254,19 @@ class Lab:
 
     def _medians(self, name: str, models: list[Model], seed: int, rounds: int, measure: Callable[[Path], dict[str, float]]) -> dict[str, dict[str, float]]:
         """Returns the medians of the figures that measure(folder of the run) returns, by model, over `rounds` measurements in
-        turn, with nothing else trained or evaluated. They are measured once for each seed, and stored in the file `name`."""
+        turn, with nothing else trained or evaluated. They are measured once for each seed and program, and stored in the file
+        `name`."""
         file = self.directory(models[0], seed) / name
         known = json.loads(file.read_text()) if file.exists() else {}
-        if set(known) != {model.name for model in models}:
+        keys = {model.name: f"{self.directory(model, seed).name}, {self.program.version}" for model in models}
+        if not set(keys.values()) <= set(known):
             measured: dict[str, list[dict[str, float]]] = {model.name: [] for model in models}
             for _ in range(rounds):
                 for model in models:
                     measured[model.name].append(measure(self.directory(model, seed)))
-            known = {name: {what: statistics.median(one[what] for one in of) for what in of[0]} for name, of in measured.items()}
+            known = {keys[name]: {what: statistics.median(one[what] for one in of) for what in of[0]} for name, of in measured.items()}
             write_whole(file, json.dumps(known, indent=1) + "\n")
-        return known
+        return {name: known[key] for name, key in keys.items()}
 
     def _evals(self, model: Model, seed: int) -> Path:
         return self.directory(model, seed) / "evaluations.json"
