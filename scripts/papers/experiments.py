@@ -29,6 +29,8 @@ class Experiment:
     evaluations: int  # per seed, of all held-out text
     more: tuple[float, ...] = ()  # steps of each other run, above all of fine-tuning, as multiples of the pre-training of one model
     core_hours: float = 0  # of training per seed with full_steps, estimated; for experiments whose page is missing or has fewer models
+    seeds: int = 0  # that a claim needs; pages have at least three
+    seeds_for: str = ""  # that claim
 
     def evaluating(self) -> float:
         """Returns the estimated time of evaluations as a multiple of that of training."""
@@ -50,7 +52,8 @@ all_of_them = {
     "balance": Experiment("Ways to balance experts", balance.run, balance.models, 3),
     "device-balance": Experiment("Balance of devices", device_balance.run, device_balance.models, 8, core_hours=1.0),
     "alignment": Experiment("Fine-tuning on chats", alignment.run, alignment.models, 18, 2 * (third,), core_hours=0.8),
-    "modse": Experiment("Experts of diverse sizes", modse.run, modse.models, 8),
+    "modse": Experiment("Experts of diverse sizes", modse.run, modse.models, 8, seeds=10,
+                        seeds_for="the difficult tokens of Table 5"),
     "mohd": Experiment("Mixture of hidden dimensions", mohd.run, mohd.models, 18),
     "mohd-sizes": Experiment("MoHD of five sizes", mohd_more.sizes, mohd_more.size_models, 12, core_hours=1.1),
     "mohd-scaling": Experiment("Scaling and gates of sub-dimensions", mohd_more.scaling, mohd_more.scaling_models, 19, 2 * (mohd_more.longer,), core_hours=2.5),

@@ -157,33 +157,43 @@ class ToRun:
     """An experiment without a page, or whose page is older than its script."""
 
     rank: int  # 0: the models of the page differ from those of the paper; 1; 2: optional
-    core_hours: float  # of training and evaluation of three seeds
+    core_hours: float  # of training and evaluation of all `seeds`
     title: str
     name: str
     state: str
+    seeds: int = 3  # that it needs
+
+    def hours(self, seeds: int) -> float:
+        return self.core_hours * seeds / self.seeds
 
 
 def to_run(pages: dict[str, dict], experiments: dict, full_steps: int) -> list[ToRun]:
     """Returns the experiments without a page, and those whose page is older than its script, with "made" / "older" in its JSON, which
-    says what the script has in addition, or with a note (write_summary()), in the order in which they should run."""
+    says what the script has in addition, with a note (write_summary()), or with too few seeds for a claim, in the order in which they
+    should run."""
     found = []
     for name, experiment in experiments.items():
         made = pages[name]["made"] if name in pages else {}
-        if name in pages and not {"older", "note"} & set(made):
+        few = bool(made) and not {"older", "note"} & set(made)  # only its seeds may be too few
+        if few and made["seeds"] >= experiment.seeds:
             continue
         training = experiment.core_hours or (made["seconds_of_training"] / made["seeds"] / made["steps"] * full_steps / 3600 if made else 0)
-        changed = made.get("older", made.get("note"))
-        rank = 0 if "note" in made else 2 if changed == "bits per byte" else 1
+        changed = f"{experiment.seeds} seeds, for {experiment.seeds_for}" if few else made.get("older", made.get("note"))
+        rank = 0 if "note" in made else 2 if few or changed == "bits per byte" else 1
         state = "defined, not run yet" if not made else f"optional: {changed}" if rank == 2 else f"the script has changed: {changed}"
-        found.append(ToRun(rank, 3 * training * (1 + experiment.evaluating()), experiment.title, name, state))
+        seeds = experiment.seeds if few else 3
+        found.append(ToRun(rank, seeds * training * (1 + experiment.evaluating()), experiment.title, name, state, seeds))
     return sorted(found, key=lambda each: (each.rank, each.core_hours))
 
 
 def fitting(found: list[ToRun], hours: float, seeds: int) -> list[str]:
-    """Returns the names of the first experiments of to_run() that together take up to this many core-hours with this number of seeds."""
+    """Returns the names of the first experiments of to_run() that together take up to this many core-hours with this number of seeds,
+    without those that need more seeds."""
     names, total = [], 0.0
     for each in found:
-        total += each.core_hours * seeds / 3
+        if each.seeds > seeds:
+            continue
+        total += each.hours(seeds)
         if total > hours:
             break
         names.append(each.name)
@@ -201,11 +211,13 @@ def _to_run(pages: dict[str, dict], experiments: dict, full_steps: int) -> str:
         rows.append([f"{each.title} (`{each.name}`)", each.state, _one_digit(each.core_hours), f"{total:.0f}"])
     return "\n\n".join([
         "## To run", "Experiments that are defined, with all their models, evaluations, claims and tables, but were not run yet, and pages to be made again, "
-        f"with the estimated core-hours of training and evaluation of three seeds with {full_steps:,} updates: about {_one_digit(total)} in all. They follow "
+        f"with the estimated core-hours of training and evaluation of three seeds (or of as many as are stated) with {full_steps:,} updates: about "
+        f"{_one_digit(total)} in all. They follow "
         "from the times of existing pages, which were made on different machines, and from the FLOPs of models that no page has; an evaluation is taken as "
         "a third of the time of training on as many tokens. Models that several pages share count for each of them, so all together take less. "
-        "Pages with other models than the paper's come first, then those that need the least; the last ones are optional, as they would only add bits per byte. "
-        "`scripts/papers/run.sh next --hours H` runs the first rows whose sum is at most H core-hours; each page that is done leaves the table.",
+        "Pages with other models than the paper's come first, then those that need the least; the last ones are optional, as they would only add bits per byte, or seeds for one claim. "
+        "`scripts/papers/run.sh next --hours H` runs the first rows whose sum is at most H core-hours; each page that is done leaves the table, so a second "
+        "call takes the rows that are then the first, with H core-hours again.",
         table(["experiment", "state", "core-hours", "sum so far"], rows, texts=2)])
 
 

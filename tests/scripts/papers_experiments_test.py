@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Tests parts of the experiments in scripts/papers: names and descriptions of manual pages and questions about them, excerpts
-with their domains, claims with the papers' figures, the reference of activation flow, parameters of adapters, the list of what is to run, and what experiments train."""
+with their domains, claims with the papers' figures, the reference of activation flow, parameters of adapters, the list of what is to run and its options, and what experiments train."""
 import contextlib
 import importlib.util
+import io
 import os
 import random
 import sys
@@ -21,6 +22,7 @@ import deepseekmoe  # noqa: E402
 import excerpts  # noqa: E402
 import experiments  # noqa: E402
 import flow  # noqa: E402
+import main  # noqa: E402
 import moduleformer_more  # noqa: E402
 import mohd_more  # noqa: E402
 import numpy as np  # noqa: E402
@@ -324,12 +326,55 @@ class Experiments(unittest.TestCase):
                                r"\| Bits \(`bits`\) +\| optional: bits per byte +\| +0\.3 \| +12 \|")
         found = page.to_run(pages, all_of_them, 2400)
         self.assertEqual([each.name for each in found], ["none", "old", "bits"])
-        for hours, seeds, names in ((4.9, 3, []), (5, 3, ["none"]), (11.5, 3, ["none"]), (11.6, 3, ["none", "old"]), (4, 1, ["none", "old", "bits"])):
+        for hours, seeds, names in ((4.9, 3, []), (5, 3, ["none"]), (11.5, 3, ["none"]), (11.6, 3, ["none", "old"]), (10, 6, ["none"])):
             self.assertEqual(page.fitting(found, hours, seeds), names, hours)
         pages["old"]["made"]["note"] = "other gates"
         noted = page._to_run(pages, all_of_them, 2400)
         self.assertLess(noted.index("Old"), noted.index("None yet"))
         self.assertEqual(page._to_run({"new": pages["new"]}, {"new": all_of_them["new"]}, 2400), "")
+
+    def test_claims_that_need_more_seeds(self):
+        made = {"seconds_of_training": 7200, "seeds": 3, "steps": 2400}
+        all_of_them = {"few": experiments.Experiment("Few", print, [None] * 6, 12, core_hours=1, seeds=10, seeds_for="a small effect")}
+        self.assertRegex(page._to_run({"few": {"made": made}}, all_of_them, 2400), r"\| Few \(`few`\) +\| optional: 10 seeds, for a small effect +\| +10 \|")
+        found = page.to_run({"few": {"made": made}}, all_of_them, 2400)
+        self.assertEqual((page.fitting(found, 100, 3), page.fitting(found, 100, 10)), ([], ["few"]))  # 11 core-hours
+        self.assertEqual(page.to_run({"few": {"made": made | {"seeds": 10}}}, all_of_them, 2400), [])
+        older, = page.to_run({"few": {"made": made | {"older": "more"}}}, all_of_them, 2400)
+        self.assertEqual((older.seeds, round(older.core_hours, 6)), (3, 3.3))
+
+
+class Options(unittest.TestCase):
+    def given(self, *words: str):
+        with mock.patch.object(sys, "argv", ["run.sh", *words]):
+            return main.arguments()
+
+    def test_refused(self):
+        for words, message in ((["next"], "next needs --hours"), (["mohd", "--hours", "1"], "--hours is for next only, not for mohd"),
+                               (["next", "--hours", "0"], "--hours 0: must be above 0"), (["next", "mohd", "--hours", "1"], "next must be the only name"),
+                               (["next", "--hours", "1", "--quick"], "without --minutes, --quick and --first-seed"),
+                               (["next", "--hours", "9", "--seeds", "2"], "--seeds 2: next needs at least 3"), (["all", "mohd"], "all must be the only name")):
+            with contextlib.redirect_stderr(io.StringIO()) as errors, self.assertRaises(SystemExit) as stopped:
+                self.given(*words)
+            self.assertEqual(stopped.exception.code, 2)
+            self.assertIn(message, errors.getvalue())
+
+    def test_names(self):
+        out = Path("pages")
+        self.assertEqual(main.names_of(self.given("mohd", "muon", "mohd"), out), ["mohd", "muon"])
+        self.assertEqual(main.names_of(self.given("all"), out), list(experiments.all_of_them))
+        first = page.ToRun(1, 3.0, "MoHD", "mohd", "defined, not run yet")
+        more = page.ToRun(2, 10.0, "MoDSE", "modse", "optional: 10 seeds", 10)
+        for found, words, names in (([first, more], ["next", "--hours", "3"], ["mohd"]), ([more], ["next", "--hours", "3"], []), ([], ["next", "--hours", "3"], []),
+                                    ([first, more], ["next", "--hours", "20", "--seeds", "10"], ["mohd", "modse"])):
+            with mock.patch.object(main.pages, "to_run", lambda *_: found), contextlib.redirect_stdout(io.StringIO()) as printed:
+                self.assertEqual(main.names_of(self.given(*words), out), names)
+            self.assertEqual(printed.getvalue(), f"to run: {', '.join(names) or 'none'}\n")
+        with mock.patch.object(main.pages, "to_run", lambda *_: [first]), self.assertRaisesRegex(main.Failed, "mohd, takes about 6.0 core-hours with 6 seeds"):
+            main.names_of(self.given("next", "--hours", "5", "--seeds", "6"), out)
+        # Without anything to run, neither a program nor text is needed.
+        with mock.patch.object(main, "names_of", lambda *_: []), mock.patch.object(sys, "argv", ["run.sh", "next", "--hours", "1", "--lyceum", "none"]):
+            self.assertEqual(main.main(), 0)
 
 
 if __name__ == "__main__":
