@@ -182,7 +182,7 @@ def speed(lab: Lab) -> Page:
                          rounded(batched, model, "process_megabytes", 0), rounded(full, model, "tokens_per_second", 0), rounded(full, model, "megabytes", 1),
                          Spread.of(of(single, model, "prompt")), Spread.of(of(single, model, "token"))] for model in compared]),
                  "Means over seeds of medians. A batch is one forward pass with the loss of every token (`lyceum eval --timing`). Peak memory is that of the "
-                 "tensors; the process also has the program, its libraries and the text. Prompt and decoded tokens are those of one sequence "
+                 "tensors after loading; that of the process includes loading, the program, its libraries and the text. Prompt and decoded tokens are those of one sequence "
                  "(`lyceum generate --timing`).")
     page.results |= {"loss": losses, "score": scores, "single": single, f"batch_of_{batch}": batched, f"batch_of_{full_batch}": full}
     page.models = compared
