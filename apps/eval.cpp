@@ -118,12 +118,15 @@ nlohmann::ordered_json summary(const CheckpointRun& run, const EvalOptions& opti
   return result;
 }
 
-/// Returns the speed of an evaluation that took `seconds`, and the peaks of this process's memory.
-nlohmann::ordered_json timing_json(const Evaluation& evaluation, double seconds, const Stream& stream) {
+/// Collective over the world. Returns the speed of an evaluation that took `seconds`, and the peaks of memory: of the
+/// rank with the highest one.
+nlohmann::ordered_json timing_json(const Evaluation& evaluation, double seconds, const RunSetup& setup) {
+  std::array peaks{static_cast<std::int64_t>(memory_of(setup.stream).use().total_peak), peak_resident_memory()};
+  setup.mesh.world.all_reduce(std::span(peaks), Reduction::max);
   return {{"seconds", seconds},
           {"tokens_per_second", static_cast<double>(evaluation.positions) / seconds},
-          {"memory_peak_bytes", memory_of(stream).use().total_peak},
-          {"resident_peak_bytes", peak_resident_memory()}};
+          {"memory_peak_bytes", peaks[0]},
+          {"resident_peak_bytes", peaks[1]}};
 }
 
 /// Returns one line on the settings that differ from training; empty if none does.
@@ -156,9 +159,10 @@ std::string text(const nlohmann::ordered_json& summary) {
   }
   if (summary.contains("timing")) {
     const auto figure = [&](const char* name) { return summary["timing"][name].get<double>(); };
-    text += fmt::format("time           {:.3f} s, {:.1f} tokens/s\npeak memory    {} of tensors, {} of the process\n",
-                        figure("seconds"), figure("tokens_per_second"), bytes_text(figure("memory_peak_bytes")),
-                        bytes_text(figure("resident_peak_bytes")));
+    text +=
+        fmt::format("time           {:.3f} s, {:.1f} tokens/s\nmemory         peak {} of tensors, {} of the process\n",
+                    figure("seconds"), figure("tokens_per_second"), bytes_text(figure("memory_peak_bytes")),
+                    bytes_text(figure("resident_peak_bytes")));
   }
   return text;
 }
@@ -185,7 +189,7 @@ po::options_description described_options(EvalOptions& options) {
       "with --tasks: leave out the beginning-of-text token that the tokenizer of an imported model adds to contexts, "
       "as lm-evaluation-harness did before version 0.4.9.2");
   add("timing", po::bool_switch(&options.timing),
-      "also report the time and the peak memory of rank 0, after a warm-up batch");
+      "also report the time, and the peak memory of the rank with the most, after a warm-up batch");
   add("json", "print one JSON object: loss standard_error perplexity bits_per_byte tokens chosen_width …");
   return described;
 }
@@ -258,6 +262,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
     return 0;
   }
   check_tasks(tasks, parsed.values);
+  require_usage(!timing || token_log.empty(), "--timing and --token-log: give only one of them");
   require_usage(batches >= 0, "--batches = {}: must be 0 (all of the validation data) or more", batches);
   std::optional<CheckpointRun> run = configure_reader(session, path, parsed.rest);
   if (!run) return 0;
@@ -292,7 +297,10 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   }
   std::optional<TokenCollector> collector;
   if (!token_log.empty()) collector.emplace(*setup, config, model, tokens ? &*tokens : nullptr);
-  if (timing) evaluate(model, *setup, counted, data.valid.front(), 1);  // warms up memory and kernels
+  if (timing) {
+    memory_of(setup->stream).reset_peaks();  // loading used additional memory
+    warm_up(model, *setup, counted, data.valid.front());
+  }
   const auto start = Clock::now();
   const SourcesEvaluation evaluations =
       evaluate(model, *setup, counted, data.valid, batches, {.collector = collector ? &*collector : nullptr});
@@ -300,12 +308,13 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   const Evaluation& evaluation = evaluations.whole;
   require(std::isfinite(evaluation.loss), "{}: the loss is not finite: the checkpoint is unusable",
           reader.directory().string());
+  const nlohmann::ordered_json times = timing ? timing_json(evaluation, seconds, *setup) : nlohmann::ordered_json();
   if (session.rank() != 0) return 0;
   if (tokens) tokens->finish();
   if (log) log->append(reader.header().step, routing_record(evaluation.routing, evaluation.positions));
 
   nlohmann::ordered_json result = summary(*run, options, evaluations, data.valid);
-  if (timing) result["timing"] = timing_json(evaluation, seconds, setup->stream);
+  if (timing) result["timing"] = times;
   if (parsed.values.count("json")) {
     print(json_text(result) + '\n');
     return 0;

@@ -209,7 +209,7 @@ std::string timing_text(std::int64_t prompt, const GenerationTimes& times) {
 }
 
 std::string memory_text(const Stream& stream) {
-  return fmt::format("memory    at most {} of tensors, {} of the process\n",
+  return fmt::format("memory    peak {} of tensors, {} of the process\n",
                      bytes_text(static_cast<double>(memory_of(stream).use().total_peak)),
                      bytes_text(static_cast<double>(peak_resident_memory())));
 }
@@ -264,7 +264,8 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   load_weights(run->reader, setup->stream, model.units());
 
   const Sampling& sampling = options.sampling;
-  if (options.timing) {  // warms up memory and kernels for both kinds of passes
+  if (options.timing) {                      // warms up memory and kernels for both kinds of passes
+    memory_of(setup->stream).reset_peaks();  // loading used additional memory
     Sampling two = sampling;
     two.tokens = 2;
     generate(model, setup->stream, given[0], {}, config.batch.seq_len, two, [](std::int32_t) { return true; });

@@ -21,21 +21,43 @@ import json, math
 meta = json.load(open('$work/data/valid.json'))
 print($loss / math.log(2) * meta['tokens'] / meta['bytes'])")
 close "bits per byte" "$(value bits_per_byte)" "$bits" 1e-12
-expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --batches=2 --json --timing
-equal "loss with --timing" "$(value loss)" "$loss"
-python3 - "$work/out" <<'END' || fail "--timing: $(cat "$work/out")"
+# timed: checks the times and the memory of the last evaluation, of two batches.
+timed() {
+  python3 - "$work/out" <<'END' || fail "--timing: $(cat "$work/out")"
 import json, sys
 timing = json.load(open(sys.argv[1]))["timing"]
-weights = 4 * 30_000  # bytes: fewer than the model has
+weights = 4 * 10_000  # bytes: fewer than a rank has
 assert abs(timing["seconds"] * timing["tokens_per_second"] / (2 * 8 * 32) - 1) < 1e-6
 assert weights < timing["memory_peak_bytes"] < timing["resident_peak_bytes"]
 END
+}
+expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --batches=2 --json --timing
+equal "loss with --timing" "$(value loss)" "$loss"
+timed
 expect 2 "$lyceum" eval "--checkpoint=$checkpoint" --timing --tasks none.jsonl
 says err "^lyceum eval: --timing and --tasks: give only one of them$"
+expect 2 "$lyceum" eval "--checkpoint=$checkpoint" --timing --token-log log.h5
+says err "^lyceum eval: --timing and --token-log: give only one of them$"
+# Only targets of the last sample count, which is not in the warm-up batch.
+python3 - "$work/data" <<'END'
+import json, os, shutil, sys
+os.chdir(sys.argv[1])
+for file in os.listdir("."):
+    if file.startswith("valid."):
+        shutil.copyfile(file, file.replace("valid", "masked", 1))
+tokens = json.load(open("valid.json"))["tokens"]
+end = (tokens - 1) // 32 * 32 + 1
+open("masked.mask", "wb").write(bytes(end - 32) + bytes([1] * 32) + bytes(tokens - end))
+END
+expect 3 "$lyceum" eval "--checkpoint=$checkpoint" --batches=1 "--data.valid=$work/data/masked"
+says err "none of the tokens in the 8 samples to evaluate counts in the loss"
+expect 0 "$lyceum" eval "--checkpoint=$checkpoint" "--data.valid=$work/data/masked" --timing
+says out "^memory +peak [0-9.]+ [a-zA-Z]+ of tensors, [0-9.]+ [a-zA-Z]+ of the process$"
 close "loss against training's own" "$loss" "$(metric "$work/run/metrics.jsonl" 12 valid_loss)" 1e-6
 
-expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --json --parallel.expert=2
+expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --json --parallel.expert=2 --timing
 close "loss on two ranks" "$(value loss)" "$loss" 1e-6
+timed
 equal "tokens on two ranks" "$(value tokens)" $((2 * 8 * 32))
 
 # With some of the experts: the weights of the others, also of shared ones, are loaded but not used.
@@ -154,7 +176,7 @@ write --prompt "one two three four five" --temperature 0 --tokens 24 --timing
 cmp -s "$work/out" "$work/greedy" || fail "--timing changes the text"
 says err '^prompt +[0-9]+ tokens in [0-9.]+ s, [0-9.]+ tokens/s$'
 says err '^decoding +23 tokens in [0-9.]+ s, [0-9.]+ tokens/s, [0-9.]+ ms per token \(median\)$'
-says err '^memory +at most [0-9.]+ [a-zA-Z]+ of tensors, [0-9.]+ [a-zA-Z]+ of the process$'
+says err '^memory +peak [0-9.]+ [a-zA-Z]+ of tensors, [0-9.]+ [a-zA-Z]+ of the process$'
 write --prompt "" --tokens 5 --temperature 0
 equal "tokens 0" "$(write --prompt "one two" --tokens 0 && cat "$work/out")" "one two"
 

@@ -86,18 +86,11 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
        .take = take});
 }
 
-}  // namespace
-
-std::int64_t evaluated_samples(const Config& config, const TokenLoader& loader, std::int64_t batches) {
-  const std::int64_t count = loader.order().count();
-  return batches > 0 ? std::min(count, batches * config.batch.global) : count;
-}
-
-Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
-                    std::int64_t batches, const EvaluationWatch& watch) {
+/// Runs `samples` samples, spread evenly over those of the loader. Returns their sums over all ranks.
+LossSums sum_losses(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
+                    std::int64_t samples, const EvaluationWatch& watch) {
   const auto group = static_cast<std::size_t>(micro_batches_in_flight(setup.mesh.pipeline.size()));
   const std::int64_t ranks = setup.mesh.data.size(), rank = setup.mesh.data.rank(), micro = config.batch.micro;
-  const std::int64_t samples = evaluated_samples(config, loader, batches);
   const TokenLoader read = loader.spread(samples);
   LossSums own;
   std::vector<Samples> waiting;
@@ -114,7 +107,6 @@ Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& con
     if (watch.collector) watch.collector->collect(read, seen);
     waiting.clear();
   };
-  model.clear_routing();
   for (std::int64_t first = 0; first < samples; first += ranks * micro) {
     const std::int64_t mine = first + rank * micro;
     const std::int64_t sequences = std::clamp<std::int64_t>(samples - mine, 0, micro);
@@ -135,6 +127,26 @@ Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& con
   }
   setup.mesh.data.all_reduce(std::span(own.sums));
   setup.mesh.pipeline.all_reduce(std::span(own.sums));  // only the last stage has sums other than zero
+  return own;
+}
+
+}  // namespace
+
+std::int64_t evaluated_samples(const Config& config, const TokenLoader& loader, std::int64_t batches) {
+  const std::int64_t count = loader.order().count();
+  return batches > 0 ? std::min(count, batches * config.batch.global) : count;
+}
+
+void warm_up(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader) {
+  sum_losses(model, setup, config, loader, evaluated_samples(config, loader, 1), {});
+  model.clear_routing();
+}
+
+Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
+                    std::int64_t batches, const EvaluationWatch& watch) {
+  const std::int64_t samples = evaluated_samples(config, loader, batches);
+  model.clear_routing();
+  const LossSums own = sum_losses(model, setup, config, loader, samples, watch);
   require_input(own.targets() > 0, "{}: none of the tokens in the {} samples to evaluate counts in the loss",
                 loader.token_source().prefix(), samples);
   Evaluation result{.loss = own.mean(),

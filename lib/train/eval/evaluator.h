@@ -39,6 +39,10 @@ struct EvaluationWatch {
 Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
                     std::int64_t batches, const EvaluationWatch& watch = {});
 
+/// Collective over the world. Runs one global batch of samples, so that later calls find memory and kernels ready. The
+/// loss is not used: all targets may be masked.
+void warm_up(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader);
+
 /// The results of evaluating several sources, one after another.
 struct SourcesEvaluation {
   Evaluation whole;                 // over the tokens of all sources
