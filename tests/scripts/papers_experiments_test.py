@@ -376,6 +376,17 @@ class Options(unittest.TestCase):
         with mock.patch.object(main, "names_of", lambda *_: []), mock.patch.object(sys, "argv", ["run.sh", "next", "--hours", "1", "--lyceum", "none"]):
             self.assertEqual(main.main(), 0)
 
+    def test_stopped(self):
+        def run(given, work, out, program, left, summarise):
+            left.remove("mohd")
+            raise main.Stopped
+
+        for words, instead in ((["next", "--hours", "8"], ", but with muon modse instead of next --hours 8"), (["mohd", "muon", "modse"], "")):
+            with mock.patch.multiple(main, run=run, names_of=lambda *_: ["mohd", "muon", "modse"], Program=mock.DEFAULT, path_of=mock.DEFAULT, signal=mock.DEFAULT), \
+                    mock.patch.object(sys, "argv", ["run.sh", *words]), contextlib.redirect_stderr(io.StringIO()) as errors:
+                self.assertEqual(main.main(), 75)
+            self.assertEqual(errors.getvalue(), f"stopped; run the same command to resume{instead}\n")
+
 
 if __name__ == "__main__":
     unittest.main()
