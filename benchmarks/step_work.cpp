@@ -142,9 +142,12 @@ struct Sizes {
   }
 
   /// Returns the work of matrices with `total` parameters, of which a token uses `activated`: forward and both
-  /// gradients. Their inputs and outputs have `width` elements per token. Gradients are added up in f32.
-  Work matrices(double total, double activated, double width) const {
-    return {6 * activated * tokens, total * passes * (2 * element + 8) + 3 * element * tokens * width};
+  /// gradients. Their inputs and outputs have `width` elements per token. Gradients are added up in f32: read and
+  /// written in each pass, except that the first one does not read them, or with `cleared`, that they are cleared
+  /// before.
+  Work matrices(double total, double activated, double width, bool cleared = false) const {
+    const double gradients = 8 * passes + (cleared ? 4 : -4);
+    return {6 * activated * tokens, total * (2 * element * passes + gradients) + 3 * element * tokens * width};
   }
 };
 
@@ -175,7 +178,7 @@ Work sub_dimensions(const Sizes& s) {
     all += s.counts.blocks.ffn;
     widths += s.layers * 2 * s.hidden + (s.inputs + 1) * s.widths();
   }
-  return s.matrices(static_cast<double>(all.total), static_cast<double>(all.activated), widths);
+  return s.matrices(static_cast<double>(all.total), static_cast<double>(all.activated), widths, true);
 }
 
 Work attention(const Sizes& s) {
@@ -222,8 +225,8 @@ Work orthogonalize(const Config& config) {
   return work;
 }
 
-Work optimizer(const Sizes& s) {  // f32: weights, two moments, gradients read twice and cleared; also bf16 weights
-  return {0, static_cast<double>(s.counts.parameters) * (24 + 12 + (s.element == 2 ? 2 : 0))};
+Work optimizer(const Sizes& s) {  // f32: weights, two moments, gradients read twice; also bf16 weights
+  return {0, static_cast<double>(s.counts.parameters) * (24 + 8 + (s.element == 2 ? 2 : 0))};
 }
 
 }  // namespace

@@ -81,12 +81,12 @@ void add_adapter_gradients(const Stream& stream, const ParameterUnit& unit) {
                              .b = dw,
                              .c = adapter.a.parameter->gradient.template matrix<A>(),
                              .transpose_a = true,
-                             .accumulate = true});
+                             .accumulate = adapter.a.parameter->contribute()});
       launch(stream, Gemm<A>{.a = dw,
                              .b = scaled.template of<A>(adapter.a),
                              .c = adapter.b.parameter->gradient.template matrix<A>(),
                              .transpose_b = true,
-                             .accumulate = true});
+                             .accumulate = adapter.b.parameter->contribute()});
     });
   });
 }

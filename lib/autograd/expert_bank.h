@@ -29,6 +29,7 @@ struct ExpertBank {
   std::shared_ptr<const std::vector<Expert>> experts;
   std::shared_ptr<const SegmentTable> segments;
 
+  static constexpr bool fills_empty_gradients = true;
   /// `hidden_rows`: W_in x, in segments. `activated`, `d_hidden`: computed by backward for weight_grad; for a GatedBank
   /// `activated` is gate · activation(W_in x + b_in).
   struct Saved {
@@ -56,6 +57,7 @@ struct GatedBank {
   ExpertBank bank;
   TokenRows copies;
 
+  static constexpr bool fills_empty_gradients = true;
   struct Saved {
     ExpertBank::Saved bank;
     Tensor gates;

@@ -20,16 +20,20 @@ std::vector<Matrix<const T>> expert_values(const std::vector<Expert>& experts, W
   return all;
 }
 
-/// Adds to the gradient of one parameter of every expert, skipping experts whose parameter is not trained. `grad`
-/// describes the product over all experts, without d_weights. One launch per range of consecutive trained experts.
+/// Adds to the gradient of one parameter of every expert, or writes it if it is empty, skipping experts whose parameter
+/// is not trained. `grad` describes the product over all experts, without d_weights and accumulate. One launch per
+/// range of consecutive trained experts whose gradients are all sums or all empty.
 template <class T, class Expert, class Which>
 void add_expert_gradients(const Stream& stream, const GroupedWeightGrad<T>& grad, const std::vector<Expert>& experts,
                           Which which) {
-  const auto trained = [&](std::size_t e) { return std::invoke(which, experts[e])->trained(); };
+  const auto parameter = [&](std::size_t e) -> Parameter& { return *std::invoke(which, experts[e]); };
   for (std::size_t first = 0, last = 0; first < experts.size(); first = last) {
     std::vector<Matrix<Accumulator<T>>> gradients;  // of experts [first, last)
-    for (last = first; last < experts.size() && trained(last); ++last) {
-      gradients.push_back(std::invoke(which, experts[last])->gradient.template matrix<Accumulator<T>>());
+    bool adds = true;
+    for (last = first; last < experts.size() && parameter(last).trained(); ++last) {
+      if (last > first && parameter(last).gradient_empty == adds) break;
+      adds = parameter(last).contribute();
+      gradients.push_back(parameter(last).gradient.template matrix<Accumulator<T>>());
     }
     const std::size_t count = gradients.size();
     if (count == 0) {
@@ -41,7 +45,8 @@ void add_expert_gradients(const Stream& stream, const GroupedWeightGrad<T>& grad
                                         .x = grad.x.part(first, count),
                                         .d_weights = gradients,
                                         .picked = grad.picked,
-                                        .picked_dy = grad.picked_dy});
+                                        .picked_dy = grad.picked_dy,
+                                        .accumulate = adds});
   }
 }
 

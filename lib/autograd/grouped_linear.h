@@ -16,6 +16,7 @@ struct GroupedLinear {
   std::shared_ptr<const SegmentTable> segments;
   TokenRows copies = {};
 
+  static constexpr bool fills_empty_gradients = true;
   struct Saved {
     Tensor x;
     SegmentLayout in, out;

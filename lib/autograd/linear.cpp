@@ -21,14 +21,14 @@ void multiply(const Stream& stream, const Tensor& dy, const Tensor& weight, cons
   });
 }
 
-void add_weight_grad(const Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gradient) {
+void add_weight_grad(const Stream& stream, const Tensor& dy, const Tensor& x, Parameter& weight) {
   dispatch_float(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     launch(stream, Gemm<T, A>{.a = dy.matrix<T>(),
                               .b = x.matrix<T>(),
-                              .c = gradient.matrix<A>(),
+                              .c = weight.gradient.matrix<A>(),
                               .transpose_a = true,
-                              .accumulate = true});
+                              .accumulate = weight.contribute()});
   });
 }
 
@@ -86,7 +86,7 @@ std::array<Tensor, 1> Linear::backward(const Stream& stream, Saved&, const Tenso
 }
 
 void Linear::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  if (weight->trained()) add_weight_grad(stream, dy, saved.x, weight->gradient);
+  if (weight->trained()) add_weight_grad(stream, dy, saved.x, *weight);
   if (bias && bias->trained() && bias->shape.size() > 0) add_bias_grad(stream, dy, bias_columns, bias->gradient);
 }
 
@@ -138,10 +138,11 @@ std::array<Tensor, 1> PreciseLinear::backward(const Stream& stream, Saved& saved
 void PreciseLinear::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
   if (bias && bias->trained()) add_bias_grad(stream, dy, {}, bias->gradient);
   if (!weight->trained()) return;
-  if (saved.x.dtype() != DType::bf16) return add_weight_grad(stream, dy, saved.x, weight->gradient);
+  if (saved.x.dtype() != DType::bf16) return add_weight_grad(stream, dy, saved.x, *weight);
   launch(stream, SplitWeightGrad{.parts = split(stream, dy).matrix<bfloat16>(),
                                  .x = saved.x.matrix<bfloat16>(),
-                                 .dw = weight->gradient.matrix<float>()});
+                                 .dw = weight->gradient.matrix<float>(),
+                                 .accumulate = weight->contribute()});
 }
 
 }  // namespace lyceum

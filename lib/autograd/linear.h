@@ -9,10 +9,10 @@ namespace lyceum {
 /// [tokens, in], W [out, in], y [tokens, out].
 ///   multiply_transposed  y = x · Wᵀ
 ///   multiply             dx = dy · W
-///   add_weight_grad      gradient += dyᵀ · x
+///   add_weight_grad      gradient += dyᵀ · x, or gradient = dyᵀ · x if it is empty
 void multiply_transposed(const Stream& stream, const Tensor& x, const Tensor& weight, const Tensor& y);
 void multiply(const Stream& stream, const Tensor& dy, const Tensor& weight, const Tensor& dx);
-void add_weight_grad(const Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gradient);
+void add_weight_grad(const Stream& stream, const Tensor& dy, const Tensor& x, Parameter& weight);
 
 /// y = x · Wᵀ + b. x [tokens, in], W [out, in], b [out] or null, y [tokens, out].
 struct Linear {
@@ -22,6 +22,7 @@ struct Linear {
   /// are parts of a sum each have a slice, so the sum has the whole bias once.
   Range bias_columns = {};
 
+  static constexpr bool fills_empty_gradients = true;
   struct Saved {
     Tensor x;
   };
@@ -39,6 +40,7 @@ struct PreciseLinear {
   Parameter* weight;
   Parameter* bias = nullptr;  // [out]
 
+  static constexpr bool fills_empty_gradients = true;
   struct Saved {
     Tensor x;
   };

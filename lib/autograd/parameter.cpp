@@ -6,6 +6,7 @@
 
 #include "core/copy.h"
 #include "core/round_up.h"
+#include "kernels/tensor_kernels.h"
 
 namespace lyceum {
 
@@ -31,6 +32,10 @@ void ParameterUnit::move_to(ParameterUnit& other, const std::function<bool(const
 
 bool Parameter::trained() const { return !unit || unit->trained() || unit->adapted(); }
 
+void Parameter::clear_empty_gradient(const Stream& stream) {
+  if (!contribute()) clear(stream, gradient);
+}
+
 void ParameterUnit::allocate(const Stream& stream, DType type, bool train) {
   set_values(Tensor::zeros(stream, value_type(type), {size_}, MemoryKind::weights));
   if (train && (trained() || adapted()))
@@ -48,7 +53,28 @@ void ParameterUnit::set_gradients(Tensor gradients) {
   gradients_ = std::move(gradients);
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     parameters_[p]->gradient = gradients_.defined() ? gradients_.view(first_[p], parameters_[p]->shape) : Tensor();
+    parameters_[p]->gradient_empty = false;
   }
+}
+
+void ParameterUnit::begin_gradients(const Stream& stream) {
+  constexpr std::ptrdiff_t most_ranges = 16;
+  const auto is_matrix = [](const Parameter& parameter) {
+    return parameter.shape.rank() == 2 && parameter.shape.size() > 0;
+  };
+  std::vector<Range> others{{0, 0}};  // the elements between matrices
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    if (!is_matrix(*parameters_[p])) continue;
+    others.back().count = first_[p] - others.back().first;
+    if (others.back().count == 0) others.pop_back();
+    others.push_back({first_[p] + parameters_[p]->shape.size(), 0});
+  }
+  others.back().count = gradients_.size() - others.back().first;
+  if (others.back().count == 0) others.pop_back();
+  const bool whole = std::ssize(others) > most_ranges;
+  if (whole) others = {{0, gradients_.size()}};
+  for (const Range& range : others) clear(stream, gradients_.view(range.first, {range.count}));
+  for (const auto& parameter : parameters_) parameter->gradient_empty = !whole && is_matrix(*parameter);
 }
 
 Shape ParameterSlice::in_memory() const {

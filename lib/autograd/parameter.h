@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/random.h"
@@ -87,6 +88,10 @@ struct HeadElements {
 /// A weight and its gradient. The value has working precision, or accumulator precision in a buffer
 /// (ParameterUnit::Role). The gradient sum has accumulator precision (AccumulatorOf). A parameter of a unit that is not
 /// trained has no gradient.
+///
+/// A gradient is either a sum or *empty*: then its memory has arbitrary contents, perhaps NaN, and the first
+/// contribution must replace them. ParameterUnit::begin_gradients() makes gradients empty. Before any other use,
+/// contribute() or clear_empty_gradient() must turn an empty gradient into a sum.
 struct Parameter {
   std::string name;  // for messages
   Shape shape;
@@ -96,11 +101,17 @@ struct Parameter {
   std::vector<Range> frozen = {};  // elements that updates leave unchanged: ascending, disjoint
 
   Tensor value;     // view into the unit's values; undefined while the unit has no memory for them
-  Tensor gradient;  // view into the unit's gradients; undefined while there are none
+  Tensor gradient;  // view into the unit's gradients; undefined while there are none; see `gradient_empty`
   ParameterUnit* unit = nullptr;
   std::vector<HeadElements> heads = {};       // ascending, disjoint; used with optim.qk_clip
   std::vector<LowRankAdapter> adapters = {};  // empty unless the unit's role is `adapted`
+  bool gradient_empty = false;                // true if `gradient` is empty, see above
 
+  /// Call for each contribution to all elements of the gradient, immediately before it is launched. Returns true if it
+  /// must be added, false if it must be written because the gradient was empty. The gradient then counts as a sum.
+  bool contribute() { return !std::exchange(gradient_empty, false); }
+  /// Clears the gradient if it is empty.
+  void clear_empty_gradient(const Stream& stream);
   /// True if the backward pass computes its gradient: its unit is trained or adapted, or it has no unit.
   bool trained() const;
 };
@@ -114,8 +125,8 @@ class UnitMemory {
   /// there until values of another layer are needed. `pass`: the direction of the pass, and so of the next layer; a
   /// recomputation belongs to the backward pass.
   virtual void need_values(ParameterUnit& unit, Pass pass) = 0;
-  /// Called before an operation adds to the unit's gradients. When it returns, all gradients are in memory; they must
-  /// stay there until all of them are final.
+  /// Called before an operation adds to the unit's gradients. When it returns, all gradients are in memory, possibly
+  /// empty; they must stay there until all of them are final.
   virtual void need_gradients(ParameterUnit& unit) = 0;
 
  protected:
@@ -161,8 +172,13 @@ class ParameterUnit {
   void allocate(const Stream& stream, DType type, bool train);
   /// Points every parameter into `values` [size()], or removes the unit's memory if the tensor is undefined.
   void set_values(Tensor values);
-  /// Does the same for gradients.
+  /// Does the same for gradients, which then count as sums.
   void set_gradients(Tensor gradients);
+  /// Begins new sums in the memory of the gradients, whatever its contents. The gradients of matrices become empty, so
+  /// that their first contribution is written: this saves a pass over the memory to clear it, and another one to read
+  /// the zeros. All other elements are cleared. Each range of these takes a launch, so a unit with many of them (as an
+  /// expert unit with biases) is cleared as a whole, and no gradient becomes empty.
+  void begin_gradients(const Stream& stream);
   /// Writes initial values, which depend only on seed, logical name and global element: every mesh gets the same model.
   /// The unit needs memory for all its values.
   void initialize(const Stream& stream, std::uint64_t seed) { initialize(stream, seed, 0, values_); }

@@ -68,6 +68,10 @@ void Tape::need_gradients(const std::vector<Parameter*>& trained) {
   for_each_unit(trained, [](ParameterUnit& unit) { unit.memory()->need_gradients(unit); });
 }
 
+void Tape::clear_empty_gradients(const std::vector<Parameter*>& trained) const {
+  for (Parameter* parameter : trained) parameter->clear_empty_gradient(stream_);
+}
+
 void Tape::contributed(Parameter& parameter) {
   if (--uses_.at(&parameter) == 0 && gradient_final_) gradient_final_(parameter);
 }

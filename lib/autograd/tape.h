@@ -62,7 +62,7 @@ struct Results<std::array<Tensor, N>> {
 ///     }
 ///     std::vector<Parameter*> parameters() const { return {weight}; }
 ///     void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
-///       add_weight_grad(stream, dy, saved.x, weight->gradient);  // adds: others contribute to the same gradient
+///       add_weight_grad(stream, dy, saved.x, *weight);  // adds: others contribute to the same gradient
 ///     }
 ///   };
 ///
@@ -87,6 +87,10 @@ struct Results<std::array<Tensor, N>> {
 ///   does in between. Until then its parameters' gradients are not final. See finish_weight_grads_here().
 /// - If a unit's memory is managed (UnitMemory), the tape notifies its manager before an operation reads the unit's
 ///   values or adds to its gradients.
+/// - weight_grad adds: the tape clears gradients that are empty (Parameter) before it. An operation that defines
+/// `static
+///   constexpr bool fills_empty_gradients = true` gets them empty instead. For each matrix, it must then call
+///   Parameter::contribute(), and write the gradient or add to it.
 class Tape {
  public:
   enum class Mode { inference, record };
@@ -174,6 +178,7 @@ class Tape {
   static void need_values(const std::vector<Parameter*>& parameters, UnitMemory::Pass pass);
   static std::vector<Parameter*> trained(std::vector<Parameter*> parameters);
   static void need_gradients(const std::vector<Parameter*>& trained);
+  void clear_empty_gradients(const std::vector<Parameter*>& trained) const;
   // Calls weight_grad() of a node, and keeps it if it is to be finished. finish_weight_grads() finishes all such nodes.
   void add_weight_grad(std::unique_ptr<Node> node);
   void finish_weight_grads();
@@ -198,6 +203,7 @@ class Tape {
 template <class Op, std::size_t Inputs, std::size_t Outputs>
 struct Tape::OpNode final : Node {
   static constexpr bool weighted = requires(const Op& op) { op.parameters(); };
+  static constexpr bool fills = requires { requires Op::fills_empty_gradients; };
   static constexpr bool finishes = requires(const Op& op, const Stream& stream) { op.finish_weight_grad(stream); };
 
   explicit OpNode(Op op) : op(std::move(op)) {}
@@ -212,7 +218,7 @@ struct Tape::OpNode final : Node {
     if (!any) return;
     if constexpr (weighted) {
       need_values(op.parameters(), UnitMemory::Pass::backward);
-      if (!may_delay()) need_gradients(trained(op.parameters()));
+      if (!may_delay()) prepare_gradients(tape, trained(op.parameters()));
     }
     auto d_inputs = std::apply([&](const auto&... dy) { return op.backward(tape.stream(), saved, dy...); }, d_outputs);
     static_assert(std::tuple_size_v<decltype(d_inputs)> == Inputs, "backward must return one gradient per input");
@@ -238,7 +244,7 @@ struct Tape::OpNode final : Node {
       const ProfileScope timed(profile_of(tape.stream()), typeid(Op), " wgrad");
       bool any = false;
       for (const Tensor& dy : d_outputs) any = any || dy.defined();
-      need_gradients(moved);
+      prepare_gradients(tape, moved);
       if (any) std::apply([&](const auto&... dy) { op.weight_grad(tape.stream(), saved, dy...); }, d_outputs);
       if constexpr (finishes) {
         if (any) {
@@ -250,6 +256,11 @@ struct Tape::OpNode final : Node {
       }
       for (Parameter* parameter : moved) tape.contributed(*parameter);
     }
+  }
+
+  static void prepare_gradients(const Tape& tape, const std::vector<Parameter*>& moved) {
+    need_gradients(moved);
+    if constexpr (!fills) tape.clear_empty_gradients(moved);
   }
 
   bool unfinished() const override { return finishing; }

@@ -7,8 +7,8 @@
 namespace lyceum {
 
 /// c = op(a) · op(b), or c += op(a) · op(b) with `accumulate`. op transposes its operand if transpose_a or transpose_b
-/// is set. Matrices are row-major with any stride. T is float, bfloat16 or double; Out is T, or float for bfloat16.
-/// Sums are accumulated in f32 (f64 for double).
+/// is set. Without `accumulate`, c is not read, so it may be NaN. Matrices are row-major with any stride. T is float,
+/// bfloat16 or double; Out is T, or float for bfloat16. Sums are accumulated in f32 (f64 for double).
 template <class T, class Out = T>
 struct Gemm {
   Matrix<const T> a;  // [m, k], or [k, m] with transpose_a
@@ -37,11 +37,13 @@ struct GemmBatch {
   }
 };
 
-/// dw += (high + low)ᵀ · x: a weight gradient whose dy was split by SplitFloat into parts = [high | low].
+/// dw += (high + low)ᵀ · x, or dw = without `accumulate`: a weight gradient whose dy was split by SplitFloat into parts
+/// = [high | low].
 struct SplitWeightGrad {
   Matrix<const bfloat16> parts;  // [rows, 2 · width], width ≥ out
   Matrix<const bfloat16> x;      // [rows, in]
   Matrix<float> dw;              // [out, in]
+  bool accumulate = true;
 };
 
 template <class T, class Out>

@@ -35,7 +35,8 @@ struct GroupedGemm {
 };
 
 /// dw_e += dy_eᵀ · x_e for every segment e: the weight gradient of an expert bank, accumulated in f32 (f64 for double).
-/// Padding rows may be read: each must be zero in dy or in x, and finite in the other.
+/// Without `accumulate`, dw_e = dy_eᵀ · x_e: dw is not read, and becomes zero for experts without rows. Padding rows
+/// may be read: each must be zero in dy or in x, and finite in the other.
 template <class T>
 struct GroupedWeightGrad {
   Segments segments;
@@ -44,6 +45,7 @@ struct GroupedWeightGrad {
   std::span<const Matrix<Accumulator<T>>> d_weights;  // [out_e, in_e]
   PickedRows<T> picked = {};                          // if set, replaces x
   PickedRows<T> picked_dy = {};                       // if set, replaces dy; `picked` must not be set then
+  bool accumulate = true;
 };
 
 template <class T>

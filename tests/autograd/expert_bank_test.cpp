@@ -133,6 +133,52 @@ TEST(GatedBank, NanInTheGradientOfATokenStaysThere) {
   }
 }
 
+/// Two passes over the same experts, as two micro-batches. Some experts have rows in the first pass only, others in the
+/// second only, and one in neither. If gradients are empty before, in memory of NaN, the sums must be the same.
+TEST(ExpertBank, WritesTheGradientsOfTheFirstPass) {
+  const Stream& stream = tested_stream();
+  const std::vector<std::vector<std::int64_t>> passes{{0, 3, 40, 0, 0}, {2, 0, 1, 0, 5}};
+  const auto gradients = [&]<class T>(bool empty, T) {
+    ParameterUnit unit("unit", ParameterUnit::Group::expert);
+    auto experts = std::make_shared<std::vector<ExpertBank::Expert>>();
+    for (std::size_t e = 0; e < passes[0].size(); ++e) {
+      experts->push_back({.in = &unit.add(whole_parameter("in " + std::to_string(e), {16, 8}, 1.0, true)),
+                          .down = &unit.add(whole_parameter("down " + std::to_string(e), {8, 8}, 1.0, true))});
+    }
+    using A = Accumulator<T>;
+    unit.allocate(stream, dtype_of<T>, true);
+    unit.initialize(stream, 3);
+    if (empty) {
+      const std::vector<A> stale(static_cast<std::size_t>(unit.size()), std::numeric_limits<A>::quiet_NaN());
+      copy_to_device(stream, unit.gradients().span<A>(), std::span<const A>(stale));
+      unit.begin_gradients(stream);
+    }
+    for (const auto& rows : passes) {
+      const auto table = std::make_shared<SegmentTable>(stream, rows);
+      std::vector<T> x(static_cast<std::size_t>(table->total() * 8)), dy(x.size());
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        x[i] = static_cast<T>(static_cast<float>(Philox(5, "x").normal(i)));
+        dy[i] = static_cast<T>(static_cast<float>(Philox(5, "dy").normal(i)));
+      }
+      for (std::size_t e = 0; e < rows.size(); ++e) {  // padding rows are zero
+        const auto first = static_cast<std::size_t>(table->view().begin[e] + rows[e]) * 8;
+        const auto end = static_cast<std::size_t>(table->view().begin[e + 1]) * 8;
+        std::fill(x.begin() + static_cast<std::ptrdiff_t>(first), x.begin() + static_cast<std::ptrdiff_t>(end),
+                  T(0.0F));
+      }
+      Tape tape(stream);
+      const Shape shape{table->total(), 8};
+      const Variable y =
+          tape.apply(ExpertBank{Activation::swiglu, experts, table}, tape.leaf(tensor_of(stream, shape, x)));
+      tape.backward({{y, tensor_of(stream, shape, dy)}});
+      for (const auto& parameter : unit.parameters()) EXPECT_FALSE(parameter->gradient_empty);
+    }
+    return values_of<A>(stream, unit.gradients());
+  };
+  const auto check = [&](auto type) { EXPECT_EQ(gradients(true, type), gradients(false, type)); };
+  check(0.0), check(0.0F), check(bfloat16(0.0F));
+}
+
 /// Trains only some experts. Experts that are not trained must still pass gradients to their inputs; the others must
 /// get the same gradients as if all were trained.
 TEST(ExpertBank, FreezesSomeExpertsWithoutEffectOnOthers) {

@@ -1,5 +1,6 @@
 #include "kernels/gemm.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -86,6 +87,34 @@ TEST(Gemm, GivesTheSameBitsTwice) {
   check_repeatable<bfloat16, float>(10, 5000, 21);
 }
 
+/// Compares a weight gradient that replaces NaN with one that is added to zeros.
+template <class T>
+void check_written_as_added(std::int64_t tokens, std::int64_t out, std::int64_t in) {
+  SCOPED_TRACE(testing::Message() << tokens << " x " << out << " x " << in << " " << name_of(dtype_of<T>));
+  using A = Accumulator<T>;
+  OwnedMatrix<T> dy(tokens, out), x(tokens, in);
+  OwnedMatrix<A> added(out, in), written(out, in);
+  dy.randomise("dy"), x.randomise("x");
+  std::fill_n(added.view().data, added.view().size(), A(0));
+  const auto add = [&](const Matrix<A>& to, bool accumulate) {
+    launch_on(2, Gemm<T, A>{.a = dy.view(), .b = x.view(), .c = to, .transpose_a = true, .accumulate = accumulate});
+  };
+  add(added.view(), true);
+  add(written.view(), false);
+  test::expect_near(written.view(), added.view(), 0);
+}
+
+TEST(Gemm, WritesTheNumbersThatItAddsToZeros) {
+  for (const auto& [tokens, out, in] : odd_sizes) {
+    check_written_as_added<float>(tokens, out, in);
+    check_written_as_added<double>(tokens, out, in);
+    check_written_as_added<bfloat16>(tokens, out, in);
+  }
+  check_written_as_added<float>(1100, 400, 800);
+  check_written_as_added<bfloat16>(2100, 400, 800);
+  check_written_as_added<bfloat16>(0, 5, 7);
+}
+
 TEST(Gemm, RefusesShapesThatDoNotFit) {
   OwnedMatrix<float> a(3, 4), b(5, 6), c(3, 6);
   EXPECT_THROW(launch_on(2, Gemm<float>{a.view(), b.view(), c.view()}), Error);
@@ -168,6 +197,12 @@ void check_split(std::int64_t rows, std::int64_t out, std::int64_t in, std::int6
   // The two parts have 16 bits of dy. With the first part alone, which has 8, the error would be 20 times as large.
   test::expect_near(dw.view(), expected.view(), 5e-5 * (std::sqrt(static_cast<double>(rows)) + 1));
   EXPECT_TRUE(dw.gaps_untouched());
+  OwnedMatrix<float> added(out, in), written(out, in, gap);  // written holds NaN
+  std::fill_n(added.view().data, added.view().size(), 0.0F);
+  launch_on(2, SplitWeightGrad{.parts = parts.view(), .x = x.view(), .dw = added.view()});
+  launch_on(2, SplitWeightGrad{.parts = parts.view(), .x = x.view(), .dw = written.view(), .accumulate = false});
+  test::expect_near(written.view(), added.view(), 0);
+  EXPECT_TRUE(written.gaps_untouched());
 }
 
 TEST(SplitWeightGrad, AgreesWithTheSumInDouble) {

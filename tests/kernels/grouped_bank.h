@@ -74,13 +74,19 @@ struct Bank {
     return {table.view(), x_layout.over(static_cast<const T*>(x.data())), weights, y_layout.over(y.data()), transpose,
             picked};
   }
-  GroupedWeightGrad<T> weight_grad() {
+  GroupedWeightGrad<T> weight_grad(bool accumulate = true) {
     return {table.view(),
             y_layout.over(static_cast<const T*>(y.data())),
             x_layout.over(static_cast<const T*>(x.data())),
             gradients,
             picked,
-            picked_dy};
+            picked_dy,
+            accumulate};
+  }
+  void fill_gradients(float value) {
+    for (const auto& gradient : gradients) {
+      for (std::int64_t r = 0; r < gradient.rows; ++r) std::fill_n(gradient.row(r), gradient.cols, value);
+    }
   }
 
   /// Makes the rows of x (of y with `of_dy`) copies of tokens, and some of them zeros. All experts must have the same
@@ -204,6 +210,21 @@ void expect_right_picking(Bank<T>& bank, Bank<double>& exact, Picking which) {
   }
 }
 
+/// Computes the weight gradients of two equal banks with run(description): one is added to zeros, the other replaces
+/// NaN. Expects equal numbers, and that nothing else is written.
+template <class T, class Run>
+void expect_written_as_added(Bank<T> added, Bank<T> written, Run&& run) {
+  added.fill_gradients(0);
+  written.fill_gradients(std::numeric_limits<float>::quiet_NaN());
+  run(added.weight_grad());
+  run(written.weight_grad(false));
+  for (std::size_t e = 0; e < added.gradients.size(); ++e) {
+    SCOPED_TRACE(testing::Message() << "written gradient of expert " << e);
+    expect_near(written.gradients[e], added.gradients[e], 0);
+    EXPECT_TRUE(written.owned_gradients[e]->gaps_untouched());
+  }
+}
+
 /// Computes products of picked rows with run(description) and compares them with the reference in double, which reads
 /// copies of the rows.
 template <class T, class Run>
@@ -214,6 +235,8 @@ void expect_right_picked_products(const Case& c, Run&& run) {
     run_picking(bank, which, run);
     run_picking(exact, which, [](const auto& product) { lyceum::run(CpuStream(2), product); });
     expect_right_picking(bank, exact, which);
+    if (which == Picking::forward || which == Picking::dgrad) continue;
+    expect_written_as_added(picking_bank<T, T>(c, which, true), picking_bank<T, T>(c, which, true), run);
   }
 }
 
@@ -244,6 +267,8 @@ void expect_right_products(const Case& c, Run&& run) {
     expect_near(bank.gradients[e], exact.gradients[e], std::is_same_v<T, double> ? 1e-10 : 2e-4);
     EXPECT_TRUE(bank.owned_gradients[e]->gaps_untouched());
   }
+  const auto again = [&] { return Bank<T>::template made<T>(c.rows, c.in, c.out, false, true, c.gap); };
+  expect_written_as_added(again(), again(), run);
 }
 
 }  // namespace lyceum::test

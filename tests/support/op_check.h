@@ -56,8 +56,15 @@ class OpChecker {
     return sum;
   }
 
-  std::vector<double> gradient(const std::vector<double>& x, Tape::WeightGrad when = Tape::WeightGrad::now) {
-    launch(stream_, Clear<double>{.y = unit_.gradients().span<double>()});
+  /// `empty`: the gradients of parameters are empty at first and their memory is NaN; otherwise they are zero.
+  std::vector<double> gradient(const std::vector<double>& x, Tape::WeightGrad when = Tape::WeightGrad::now,
+                               bool empty = false) {
+    if (empty) {
+      fill(unit_.gradients(), std::numeric_limits<double>::quiet_NaN());
+      unit_.begin_gradients(stream_);
+    } else {
+      launch(stream_, Clear<double>{.y = unit_.gradients().span<double>()});
+    }
     Tape tape(stream_);
     const std::vector<Variable> inputs = leaves(tape, x);
     std::vector<Tape::Seed> seeds;
@@ -68,9 +75,10 @@ class OpChecker {
     }
     tape.backward(seeds, when);
     if (when == Tape::WeightGrad::later) {
-      fill_weights(std::numeric_limits<double>::quiet_NaN());  // ZeRO 3 may release weights before their gradients
+      fill(unit_.values(), std::numeric_limits<double>::quiet_NaN());  // ZeRO 3 may release them before their gradients
       tape.weight_gradients();
     }
+    for (const auto& parameter : unit_.parameters()) parameter->clear_empty_gradient(stream_);
     return collect(tape, inputs);
   }
 
@@ -90,8 +98,7 @@ class OpChecker {
     return inputs;
   }
 
-  void fill_weights(double value) {
-    const Tensor& all = unit_.values();
+  void fill(const Tensor& all, double value) {
     copy_to_device<double>(stream_, all.span<double>(),
                            std::vector<double>(static_cast<std::size_t>(all.size()), value));
   }
@@ -132,7 +139,7 @@ inline Tensor i32_tensor(const Stream& stream, const Shape& shape, const std::ve
 }
 
 /// Runs the checks that every operation must pass: gradients against finite differences, delayed weight gradients that
-/// do not read weights, and bit-identical repetition.
+/// do not read weights, the same into empty gradients, and bit-identical repetition.
 inline void check_op(const OpCase& op) {
   OpChecker checker(op);
   const std::vector<double> x = checker.point();
@@ -140,6 +147,7 @@ inline void check_op(const OpCase& op) {
   expect_gradient([&](const std::vector<double>& at) { return checker.value(at); }, x, gradient, 1e-6);
   EXPECT_EQ(gradient, checker.gradient(x, Tape::WeightGrad::later)) << "delayed weight gradients differ";
   EXPECT_EQ(gradient, checker.gradient(x)) << "a second run differs";
+  EXPECT_EQ(gradient, checker.gradient(x, Tape::WeightGrad::now, true)) << "gradients that were empty differ";
 }
 
 }  // namespace lyceum

@@ -57,7 +57,7 @@ void run(const CpuStream& stream, const SplitWeightGrad& grad) {
                                       .b = grad.x,
                                       .c = grad.dw,
                                       .transpose_a = true,
-                                      .accumulate = true});
+                                      .accumulate = grad.accumulate || half == 1});
   }
 }
 

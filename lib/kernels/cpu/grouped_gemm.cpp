@@ -213,12 +213,12 @@ void run(const CpuStream& stream, const GroupedWeightGrad<T>& grouped) {
             d_weight.cols, dy.cols, x.cols);
     const std::int64_t filled = segments.rows[static_cast<std::size_t>(e)];
     const std::int64_t rows = includes_padding<T>(stream) ? dy.rows : filled;
-    if (rows == 0) continue;
+    if (rows == 0 && grouped.accumulate) continue;
     products.push_back({{.a = dy.rows_from(0, rows),
                          .b = x.rows_from(0, rows),
                          .c = d_weight,
                          .transpose_a = true,
-                         .accumulate = true},
+                         .accumulate = grouped.accumulate},
                         source_of(picked, segments, e),
                         filled,
                         !of_dy});

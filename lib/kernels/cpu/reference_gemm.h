@@ -80,7 +80,7 @@ void run(const CpuStream& stream, const GroupedWeightGrad<T>& grouped) {
                                            .b = rows_of(grouped.x, grouped.picked, segments, e, rows, of_x),
                                            .c = grouped.d_weights[static_cast<std::size_t>(e)],
                                            .transpose_a = true,
-                                           .accumulate = true});
+                                           .accumulate = grouped.accumulate});
   }
 }
 

@@ -291,11 +291,12 @@ void run(const CudaStream& stream, const GemmBatch<T, Out>& batch) {
 void run(const CudaStream& stream, const SplitWeightGrad& grad) {
   const std::int64_t width = require_halves("SplitWeightGrad", grad.parts, grad.x.rows, grad.dw.rows);
   require_extents("SplitWeightGrad", "dw", grad.dw, grad.dw.rows, grad.x.cols);
-  if (grad.x.rows == 0 || grad.dw.size() == 0) return;
-  stream.keep<Blas>().multiply_in_parts(
-      stream,
-      Gemm<bfloat16, float>{.a = grad.parts, .b = grad.x, .c = grad.dw, .transpose_a = true, .accumulate = true},
-      width);
+  if (grad.dw.size() == 0) return;
+  Gemm<bfloat16, float> gemm{
+      .a = grad.parts, .b = grad.x, .c = grad.dw, .transpose_a = true, .accumulate = grad.accumulate};
+  if (grad.x.rows > 0) return stream.keep<Blas>().multiply_in_parts(stream, gemm, width);
+  gemm.a.cols = grad.dw.rows;  // an empty sum
+  stream.keep<Blas>().multiply(stream, gemm);
 }
 
 LYCEUM_GEMM_KERNELS(LYCEUM_CUDA_INSTANCE)

@@ -134,13 +134,14 @@ void run(const CudaStream& stream, const GroupedGemm<T>& grouped, Kernel kernel)
 
 template <class T>
 void run(const CudaStream& stream, const GroupedWeightGrad<T>& grouped, Kernel kernel) {
-  const auto& [segments, dy, x, d_weights, picked, picked_dy] = grouped;
+  const auto& [segments, dy, x, d_weights, picked, picked_dy, accumulate] = grouped;
   require(!picked || !picked_dy, "a weight gradient can pick the rows of only one operand");
   const SegmentedMatrix<T> y{const_cast<T*>(dy.data), dy.offset, dy.width};
   const Launch launch{stream, "GroupedWeightGrad", Product::weight_grad};
   const bool of_dy = static_cast<bool>(picked_dy);
-  run_product(launch, rows_of(segments, x, y), weights_of(d_weights, segments), of_dy ? picked_dy : picked, of_dy,
-              kernel);
+  Rows<T> rows = rows_of(segments, x, y);
+  rows.accumulate = accumulate;
+  run_product(launch, rows, weights_of(d_weights, segments), of_dy ? picked_dy : picked, of_dy, kernel);
 }
 
 template <class T>

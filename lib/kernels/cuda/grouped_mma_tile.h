@@ -187,8 +187,8 @@ class MmaTile {
   LYCEUM_DEVICE static int row_of(const MmaThread& t) { return t.index / 32 / Tiling::warps_n * Tiling::warp_m; }
   LYCEUM_DEVICE static int col_of(const MmaThread& t) { return t.index / 32 % Tiling::warps_n * Tiling::warp_n; }
 
-  /// Writes a thread's elements of c. A weight gradient is f32, and the elements are added to it. Other results are
-  /// rounded to bf16, and rows from `filled` on are set to zero.
+  /// Writes a thread's elements of c. A weight gradient is f32, and with `accumulate` the elements are added to it.
+  /// Other results are rounded to bf16, and rows from `filled` on are set to zero.
   LYCEUM_DEVICE void write(const MmaThread& t) {
     const int lane = t.index % 32;
     const std::uintptr_t pair = product == Product::weight_grad ? 8 : 4;  // bytes
@@ -214,20 +214,21 @@ class MmaTile {
     }
   }
 
-  /// add_pair() adds to, and write_pair() writes, the element of c at offset `at` and, if `two`, the next one. `pairs`:
-  /// all pairs of elements are aligned, so both are accessed at once. write_pair() writes zeros if not `filled`.
+  /// add_pair() adds to (without `accumulate`, to zeros), and write_pair() writes, the element of c at offset `at` and,
+  /// if `two`, the next one. `pairs`: all pairs of elements are aligned, so both are accessed at once. write_pair()
+  /// writes zeros if not `filled`.
   LYCEUM_DEVICE void add_pair(std::int64_t at, const float* value, bool two, bool pairs) {
     struct alignas(8) Pair {
-      float first, second;
+      float first = 0, second = 0;
     };
     float* const c = static_cast<float*>(expert_.c) + at;
     if (pairs && two) {
       Pair& sum = *reinterpret_cast<Pair*>(c);
-      const Pair old = sum;
+      const Pair old = expert_.accumulate ? sum : Pair{};
       sum = {old.first + value[0], old.second + value[1]};
     } else {
-      c[0] += value[0];
-      if (two) c[1] += value[1];
+      c[0] = (expert_.accumulate ? c[0] : 0.0f) + value[0];
+      if (two) c[1] = (expert_.accumulate ? c[1] : 0.0f) + value[1];
     }
   }
   LYCEUM_DEVICE void write_pair(std::int64_t at, const float* value, bool two, bool pairs, bool filled) {

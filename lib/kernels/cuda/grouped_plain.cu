@@ -70,7 +70,8 @@ __device__ void multiply(Operands<Accumulator<T>>& shared, const Expert& expert,
       if (m >= expert.m || n >= expert.n) continue;
       const std::int64_t at = m * expert.c_stride + n;
       if constexpr (product == Product::weight_grad) {
-        static_cast<A*>(expert.c)[at] += c[i][j];
+        auto* const dw = static_cast<A*>(expert.c) + at;
+        *dw = (expert.accumulate ? *dw : A(0)) + c[i][j];
       } else {
         static_cast<T*>(expert.c)[at] = narrow<T>(m < expert.filled ? c[i][j] : A(0));
       }

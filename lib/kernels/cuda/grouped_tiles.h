@@ -8,7 +8,7 @@
 namespace lyceum::grouped {
 
 /// The three products of a bank of experts. Each computes c = a · b for every expert: forward y = x · wᵀ, dgrad y = x ·
-/// w, weight_grad dw += dyᵀ · x.
+/// w, weight_grad dw += dyᵀ · x, or dw = dyᵀ · x.
 enum class Product { forward, dgrad, weight_grad };
 
 /// True if a row of the operand in memory runs along k. Otherwise it runs along m (operand a) or n (operand b).
@@ -68,11 +68,12 @@ struct Rows {
   // If set, x (or y) is the whole matrix, and its offsets and widths are not used.
   PickedFrom picked_x = {}, picked_dy = {};
   ActivatedRows<T> activated = {};
+  bool accumulate = true;  // weight_grad: add to dw; false: write it without reading it
 };
 
-/// One expert's product: c[m, n] = a · b, or += for weight_grad. Strides are elements from one row in memory to the
-/// next. With an activation of two inputs, a row of c consists of n gates followed by n ups, and in the forward product
-/// so do the rows of b. In dgrad with an activation, a · b is the gradient of the activation's output.
+/// One expert's product: c[m, n] = a · b, or += for weight_grad with `accumulate`. Strides are elements from one row in
+/// memory to the next. With an activation of two inputs, a row of c consists of n gates followed by n ups, and in the
+/// forward product so do the rows of b. In dgrad with an activation, a · b is the gradient of the activation's output.
 struct Expert {
   const void* a = nullptr;
   const void* b = nullptr;
@@ -91,6 +92,7 @@ struct Expert {
   std::int32_t across = 0;
   const void* bias = nullptr;  // [inputs · n]: what the activation adds to its input; null: nothing
   ActivationFunction function = {};
+  bool accumulate = false;  // weight_grad: add to c
 };
 
 /// Returns the operand of the product whose rows are picked.
@@ -113,7 +115,8 @@ LYCEUM_HOST_DEVICE std::int32_t activated_width(Product product, const Weight& w
   return product == Product::dgrad ? weight.cols : weight.rows / inputs;
 }
 
-/// Returns the product of expert `e` of the bank. An expert without rows, or with an empty weight, has no tiles.
+/// Returns the product of expert `e` of the bank. An expert with an empty weight has no tiles, and neither has one
+/// without rows, unless its gradient is to be written: then k = 0, and the tiles write zeros.
 template <class T>
 LYCEUM_HOST_DEVICE Expert expert_of(Product product, const Rows<T>& rows, const Weight& weight, std::int64_t e) {
   Expert expert;
@@ -123,7 +126,8 @@ LYCEUM_HOST_DEVICE Expert expert_of(Product product, const Rows<T>& rows, const 
   if (product == Product::weight_grad) {
     expert = {y,           x,           weight.data, weight.rows, weight.cols, weight.stride,
               weight.rows, weight.cols, filled,      weight.rows};
-    if (filled == 0) expert.m = 0;  // no rows: the gradient is unchanged
+    expert.accumulate = rows.accumulate;
+    if (filled == 0 && rows.accumulate) expert.m = 0;  // the gradient is unchanged
     if (rows.picked_x.row) {
       expert.b_picked = rows.picked_x.row + rows.begin[e];
       expert.b_stride = rows.picked_x.stride;

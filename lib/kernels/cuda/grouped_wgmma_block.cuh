@@ -231,7 +231,7 @@ LYCEUM_DEVICE void multiply(const Machine& m, TileSums<Tiling>& c, Turn<Tiling::
   }
   seen();
   m.template wait_products<0>(c);
-  if (arrives) release_stage<Tiling>(m, last, lane);
+  if (last >= 0 && arrives) release_stage<Tiling>(m, last, lane);
 }
 
 /// Writes the results of a warpgroup's rows of a tile. Its first row and column in c are `row` and `col`.
@@ -275,7 +275,7 @@ LYCEUM_DEVICE void consume(const Machine& m, const Plan& plan, const TensorMap* 
     const int begin = Tiling::ping_pong ? 0 : 64 * group;
     const std::int32_t row = corner.m + begin;
     if constexpr (product == Product::weight_grad) {
-      prefetch_rows<Tiling>(m, expert, row, corner.n);
+      if (expert.accumulate) prefetch_rows<Tiling>(m, expert, row, corner.n);
     } else if constexpr (product == Product::dgrad && !std::is_same_v<Act, NoActivation>) {
       prefetch_hidden<Act, Tile, 64 * Tiling::blocks>(m, expert, row, corner.n);
     }
@@ -305,7 +305,7 @@ LYCEUM_DEVICE void consume(const Machine& m, const Plan& plan, const TensorMap* 
 }
 
 /// The code of a persistent block. Warpgroup 0 loads with TMA, and picked rows with cp.async. Warpgroups 1 and 2
-/// multiply, and apply `Act` to the results. Requires k >= 1 for every expert that has tiles.
+/// multiply, and apply `Act` to the results. If k is 0, the sums are zero.
 template <Product product, Pick picked, class Act, class Tiling, class Machine, class TensorMap>
 LYCEUM_DEVICE void run_block(const Machine& m, const Plan& plan, const MapsBySlot<TensorMap>& maps) {
   constexpr bool copies = picked != Pick::none, clustered = Tiling::cluster > 1;

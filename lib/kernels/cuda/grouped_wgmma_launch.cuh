@@ -19,8 +19,7 @@
 namespace lyceum::grouped {
 
 /// Computes all tiles of a plan, see run_block(). The grid is persistent: any number of blocks (a multiple of
-/// Tiling::cluster) of Tiling::threads threads, with Tiling::shared_bytes of shared memory each. Requires k >= 1 for
-/// every expert that has tiles.
+/// Tiling::cluster) of Tiling::threads threads, with Tiling::shared_bytes of shared memory each.
 template <Product product, Pick picked, class Act, class Tiling>
 __global__ void __launch_bounds__(Tiling::threads, 1) wgmma_kernel(Plan plan, MapsBySlot<CUtensorMap> maps) {
 #ifdef LYCEUM_HOPPER

@@ -341,27 +341,32 @@ struct alignas(8) FloatPair {
   float first = 0, second = 0;
 };
 
-/// Adds the sums of 64 rows of a tile to dw, in groups of `group` pairs whose loads are issued together, to overlap
-/// their latency. `whole`: all rows and columns are inside the matrix, and pairs are aligned.
+/// Adds the sums of 64 rows of a tile to dw, or to zeros without expert.accumulate, in groups of `group` pairs whose
+/// loads are issued together, to overlap their latency. `whole`: all rows and columns are inside the matrix, and pairs
+/// are aligned.
 template <class Tiling, int group, bool whole, class Machine>
 LYCEUM_DEVICE void add_rows(const Machine& m, const float (&c)[Tiling::n / 8][4], const Expert& expert,
                             std::int32_t row0, std::int32_t col0, bool pairs) {
   const int thread = thread_in_group(m);
+  const bool adds = expert.accumulate;
   LYCEUM_UNROLL
   for (int half = 0; half < 2; ++half) {
     const std::int32_t row = row0 + wgmma_row(thread, 2 * half);
     float* const dw = static_cast<float*>(expert.c) + row * expert.c_stride;
     const std::int32_t end = row < expert.m ? expert.n : 0;
+    const std::int32_t read_end = adds ? end : 0;
     LYCEUM_UNROLL
     for (int block = 0; block < Tiling::n / 8; block += group) {
       FloatPair old[group];
       LYCEUM_UNROLL
       for (int i = 0; i < group; ++i) {
         const std::int32_t col = col0 + wgmma_col(thread, 4 * (block + i));
-        if (whole || (pairs && col + 1 < end)) {
+        if (whole) {
+          if (adds) old[i] = m.template read<FloatPair>(dw + col);
+        } else if (pairs && col + 1 < read_end) {
           old[i] = m.template read<FloatPair>(dw + col);
         } else {
-          old[i] = {col < end ? dw[col] : 0.0f, col + 1 < end ? dw[col + 1] : 0.0f};
+          old[i] = {col < read_end ? dw[col] : 0.0f, col + 1 < read_end ? dw[col + 1] : 0.0f};
         }
       }
       LYCEUM_UNROLL
@@ -380,8 +385,8 @@ LYCEUM_DEVICE void add_rows(const Machine& m, const float (&c)[Tiling::n / 8][4]
   }
 }
 
-/// Adds a warpgroup's rows of a tile to dw. Branches between loads would keep them from being issued together, so tiles
-/// inside the matrix have code without them.
+/// Adds a warpgroup's rows of a tile to dw, or writes them, see add_rows(). Branches between loads would keep them from
+/// being issued together, so tiles inside the matrix have code without them.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void add_tile(const Machine& m, const TileSums<Tiling>& c, const Expert& expert, std::int32_t row0,
                             std::int32_t col0) {

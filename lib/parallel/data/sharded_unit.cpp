@@ -95,18 +95,17 @@ void ShardedUnit::values_changed() {
 void ShardedUnit::begin_gradients() {
   if (producing_) return;
   finish_reduction();
-  if (unit_.adapted()) {
-    unit_.set_gradients(Tensor::zeros(stream_, accumulator_of(plan_.type), {size_}, MemoryKind::gradients));
-  } else if (shards(2)) {
-    unit_.set_gradients(Tensor::zeros(stream_, sum_.dtype(), {size_}, MemoryKind::gradients));
-  } else if (complete_ == 0) {
-    clear(stream_, unit_.gradients());
+  const bool temporary = unit_.adapted() || shards(2);
+  if (temporary) {
+    unit_.set_gradients(Tensor::empty(stream_, accumulator_of(plan_.type), {size_}, MemoryKind::gradients));
   }
+  if (temporary || complete_ == 0) unit_.begin_gradients(stream_);
   producing_ = true;
 }
 
-bool ShardedUnit::count_final_parameter() {
+bool ShardedUnit::count_final_parameter(Parameter& parameter) {
   begin_gradients();  // a micro-batch may contribute nothing; its gradient is zero
+  parameter.clear_empty_gradient(stream_);
   require(complete_ < plan_.micro_batches, "gradients of {} became final more than {} times in one step", unit_.name(),
           plan_.micro_batches);
   if (++final_parameters_ < std::ssize(unit_.parameters())) return false;

@@ -85,14 +85,14 @@ class ShardedUnit {
   /// Waits for the gather of values that is in flight, if any. Unlike await_values(), does not start one.
   void wait_for_values() { gather_.wait(); }
 
-  /// Call before the first contribution of a micro-batch: waits for the previous sum over copies, and provides zeroed
-  /// memory for all gradients (stages 0 and 1 keep the sum of earlier micro-batches of the step). Further calls in the
-  /// same micro-batch have no effect.
+  /// Call before the first contribution of a micro-batch: waits for the previous sum over copies, provides memory for
+  /// all gradients, and begins new sums in it, see ParameterUnit::begin_gradients() (stages 0 and 1 keep the sum of
+  /// earlier micro-batches of the step). Further calls in the same micro-batch have no effect.
   void begin_gradients();
-  /// Records that the gradient of one more parameter is complete for this micro-batch. True if it was the last one and
-  /// the sum over copies has been started; for an adapted unit, if it was the last one. Throws if called for more
-  /// micro-batches than planned.
-  bool count_final_parameter();
+  /// Records that the gradient of one more parameter, which the unit must hold, is complete for this micro-batch. If it
+  /// is still empty, it becomes zero. True if it was the last one and the sum over copies has been started; for an
+  /// adapted unit, if it was the last one. Throws if called for more micro-batches than planned.
+  bool count_final_parameter(Parameter& parameter);
   /// Frees the gradients of an adapted unit, which are complete for this micro-batch.
   void free_gradients();
   /// Waits for the sum over copies in flight, if any, and adds it to the kept sum (stages 2 and 3).

@@ -150,7 +150,7 @@ void Zero::need_gradients(ParameterUnit& unit) {
 
 void Zero::gradient_final(Parameter& parameter) {
   ShardedUnit& unit = *by_unit_.at(parameter.unit);
-  if (!unit.count_final_parameter()) return progress();
+  if (!unit.count_final_parameter(parameter)) return progress();
   if (unit.unit().adapted()) return pass_on_gradients(unit);
   if (overlap_) {
     reducing_.push_back(&unit);

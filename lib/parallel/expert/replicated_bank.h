@@ -21,6 +21,7 @@ struct ReplicatedBank {
   bool again_in_forward, again_in_backward;
   std::size_t own;  // number of this rank's own experts, which come first in the bank
 
+  static constexpr bool fills_empty_gradients = true;  // of own experts, before gradients of replicas are added
   using Saved = GatedBank::Saved;
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& x, const Tensor& gates) const;
   std::array<Tensor, 2> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;

@@ -193,7 +193,7 @@ std::array<Tensor, 1> LinearCrossEntropy::backward(const Stream& stream, Saved& 
         launch(stream, loss);
       }
       multiply(stream, chunk.logits, weight->value, dx.slice(chunk.tokens.first, chunk.tokens.count));
-      if (again && weight->trained()) add_weight_grad(stream, chunk.logits, chunk.x, weight->gradient);
+      if (again && weight->trained()) add_weight_grad(stream, chunk.logits, chunk.x, *weight);
     });
   });
   saved.log_sum_exp = saved.pairs = {};
@@ -202,7 +202,7 @@ std::array<Tensor, 1> LinearCrossEntropy::backward(const Stream& stream, Saved& 
 
 void LinearCrossEntropy::weight_grad(const Stream& stream, Saved& saved, const Tensor&, const Tensor&,
                                      const Tensor&) const {
-  if (!weights_in_backward()) add_weight_grad(stream, saved.logits, saved.x, weight->gradient);
+  if (!weights_in_backward()) add_weight_grad(stream, saved.logits, saved.x, *weight);
 }
 
 }  // namespace lyceum

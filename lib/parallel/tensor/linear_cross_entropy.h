@@ -38,6 +38,7 @@ struct LinearCrossEntropy {
   Tensor losses = {};         // [tokens] in accumulator precision: receives the loss of each token; optional
   Tensor largest_logit = {};  // f64 [1]: is raised to the largest logit of all words and tokens; optional
 
+  static constexpr bool fills_empty_gradients = true;
   struct Saved {
     Tensor x, log_sum_exp;
     Tensor logits;  // undefined if they are recomputed; backward overwrites them with their gradient

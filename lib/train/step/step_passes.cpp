@@ -213,6 +213,7 @@ TapeStage::Results StepPasses::forward(Transformer& stage, Tape& tape, const Tok
     if (observer_) {
       ParameterUnit& unit = *parameter.unit;
       if (unit.memory()) unit.memory()->need_gradients(unit);  // allocates them if no pass has added to them yet
+      parameter.clear_empty_gradient(setup_.stream);
       observer_->on_gradient(parameter);
     }
     zero_.gradient_final(parameter);

@@ -42,6 +42,12 @@ TEST_P(CudaTiles, AgreeWithTheReference) { expect_right_tiles<grouped::MmaTiling
 
 INSTANTIATE_TEST_SUITE_P(Cases, CudaTiles, testing::Values(uneven, all_empty, one, aligned, mixed));
 
+TEST(CudaTiles, ReplaceGradients) {
+  expect_written_gradients<grouped::MmaTiling>(MmaBlocks());
+  expect_right_picked<grouped::MmaTiling, Picking::weight_grad_x>(to_write, MmaBlocks(), false);
+  expect_right_gradients<grouped::MmaTiling>(uneven, MmaBlocks(), false);
+}
+
 TEST(CudaTiles, ResultsDoNotDependOnTheNumberOfBlocks) {
   for (const int blocks : {1, 8}) {
     expect_same_bits<grouped::MmaTiling, Product::forward>(mixed, MmaBlocks{}, MmaBlocks{blocks});

@@ -56,6 +56,18 @@ TEST_P(CudaWgmmaBlocks, PingPongGroupsInClustersAddWeightGradients) {
   expect_right_picked<Tile, Picking::weight_grad_dy>(several_copies, blocks);
 }
 
+TEST_P(CudaWgmmaBlocks, ReplaceGradients) {
+  const WgmmaBlocks<grouped::CooperativeTiling> cooperative{GetParam()};
+  const WgmmaBlocks<grouped::PingPongTiling> ping_pong{GetParam()};
+  const WgmmaBlocks<grouped::ClusteredPingPongTiling> clustered{GetParam()};
+  expect_written_gradients<grouped::CooperativeTiling>(cooperative);
+  expect_written_gradients<grouped::PingPongTiling>(ping_pong);
+  using Tile = grouped::TileOf<Product::weight_grad, grouped::NoActivation, grouped::ClusteredPingPongTiling>;
+  expect_written_gradients<Tile>(clustered);
+  expect_right_picked<grouped::CooperativeTiling, Picking::weight_grad_x>(to_write, cooperative, false);
+  expect_right_picked<grouped::PingPongTiling, Picking::weight_grad_x>(to_write, ping_pong, false);
+}
+
 template <class Tiling, Product... products>
 void check_numbers_of_blocks() {
   using Tile = grouped::TileOf<Product::forward, grouped::NoActivation, Tiling>;

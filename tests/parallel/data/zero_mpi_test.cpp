@@ -109,6 +109,54 @@ double gradient_norm(const Stream& stream, const Mesh& mesh, std::span<const Uni
   return norm;
 }
 
+/// Matrices whose memory is NaN before every step. In a micro-batch, a matrix may get a contribution that can replace
+/// its contents, one that can only add, or none. All stages must give the sums of the micro-batches that contribute.
+TEST_F(ZeroTest, GradientsDoNotDependOnWhatTheirMemoryHeld) {
+  ParameterUnit layer("layer", ParameterUnit::Group::dense);
+  const std::vector<ParameterUnit*> one{&layer};
+  enum class Adds { replaces, only_adds, nothing };
+  const std::vector<std::vector<Adds>> matrices{{Adds::replaces, Adds::replaces, Adds::nothing},
+                                                {Adds::nothing, Adds::only_adds, Adds::replaces},
+                                                {Adds::only_adds, Adds::replaces, Adds::replaces},
+                                                {Adds::nothing, Adds::nothing, Adds::nothing}};
+  for (std::size_t m = 0; m < matrices.size(); ++m) {
+    layer.add(whole_parameter("matrix " + std::to_string(m), {5, 7}, 1.0, true));
+  }
+  for (int stage = 0; stage <= 3; ++stage) {
+    Zero zero(one, mesh, stream, {.stage = stage, .micro_batches = 3});
+    for (int step = 0; step < 2; ++step) {
+      if (layer.gradients().defined()) {
+        std::ranges::fill(layer.gradients().span<float>(), std::numeric_limits<float>::quiet_NaN());
+      }
+      for (std::size_t micro = 0; micro < 3; ++micro) {
+        for (std::size_t m = 0; m < matrices.size(); ++m) {
+          Parameter& matrix = *layer.parameters()[m];
+          const Adds adds = matrices[m][micro];
+          if (adds != Adds::nothing) layer.memory()->need_gradients(layer);
+          if (adds == Adds::only_adds) matrix.clear_empty_gradient(stream);
+          if (adds != Adds::nothing) {
+            const bool sum = matrix.contribute();
+            for (float& value : matrix.gradient.span<float>())
+              value = (sum ? value : 0) + static_cast<float>(1 << micro);
+          }
+          zero.gradient_final(matrix);
+        }
+      }
+      zero.finish_gradients();
+      const UnitShare share = zero.shares()[0];
+      for (std::int64_t i = share.updated.first; i < share.updated.end(); ++i) {
+        float expected = 0;  // in padding
+        const auto m = static_cast<std::size_t>(i / 64);
+        for (std::size_t micro = 0; micro < 3 && m < matrices.size() && i % 64 < 35; ++micro) {
+          if (matrices[m][micro] != Adds::nothing) expected += static_cast<float>((1 << micro) * size);
+        }
+        ASSERT_EQ(share.gradients.data<float>()[i - share.updated.first], expected)
+            << "stage " << stage << " [" << i << "]";
+      }
+    }
+  }
+}
+
 TEST_F(ZeroTest, TheNormIsThatOfTheSums) {
   double first = 0;
   for (int stage = 0; stage <= 3; ++stage) {
