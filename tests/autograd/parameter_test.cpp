@@ -16,11 +16,10 @@
 namespace lyceum {
 namespace {
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-
 void begin_with_nan(const Stream& stream, ParameterUnit& unit) {
   copy_to_device(stream, unit.gradients().span<double>(),
-                 std::span<const double>(std::vector(static_cast<std::size_t>(unit.gradients().size()), nan)));
+                 std::span<const double>(std::vector(static_cast<std::size_t>(unit.gradients().size()),
+                                                     std::numeric_limits<double>::quiet_NaN())));
   unit.begin_gradients(stream);
 }
 
@@ -29,7 +28,9 @@ std::vector<std::int64_t> zeros_of(const Stream& stream, const ParameterUnit& un
   const std::vector<double> values = values_of<double>(stream, unit.gradients());
   std::vector<std::int64_t> zeros;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (!std::isnan(values[i])) EXPECT_EQ(values[i], 0), zeros.push_back(static_cast<std::int64_t>(i));
+    if (std::isnan(values[i])) continue;
+    EXPECT_EQ(values[i], 0) << i;
+    zeros.push_back(static_cast<std::int64_t>(i));
   }
   return zeros;
 }
