@@ -111,9 +111,13 @@ bool ShardedUnit::count_final_parameter(Parameter& parameter) {
   if (++final_parameters_ < std::ssize(unit_.parameters())) return false;
   final_parameters_ = 0;
   ++complete_;
+  const bool reduces = copies() > 1 && (shards(2) || complete_ == plan_.micro_batches);
+  if (unit_.adapted() || reduces) {  // they read the whole unit
+    for (const auto& each : unit_.parameters()) each->clear_empty_gradient(stream_);
+  }
   if (unit_.adapted()) return true;
   producing_ = false;
-  if (copies() == 1 || (!shards(2) && complete_ < plan_.micro_batches)) return false;
+  if (!reduces) return false;
   reducing_ = true;
   const Tensor& whole = unit_.gradients();
   reduction_ = groups_.reductions.reduce_scatter_async(whole, owned_part(whole), extents_);

@@ -92,6 +92,10 @@ class ShardedUnit {
   /// Records that the gradient of one more parameter, which the unit must hold, is complete for this micro-batch. If it
   /// is still empty, it becomes zero. True if it was the last one and the sum over copies has been started; for an
   /// adapted unit, if it was the last one. Throws if called for more micro-batches than planned.
+  ///
+  /// Only the number of calls counts. With delayed weight gradients, a parameter may be final in the next micro-batch
+  /// before others have contributed to this one. The sum of the micro-batch then lacks their contributions, and that of
+  /// the next one contains them.
   bool count_final_parameter(Parameter& parameter);
   /// Frees the gradients of an adapted unit, which are complete for this micro-batch.
   void free_gradients();

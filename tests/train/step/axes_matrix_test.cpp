@@ -631,6 +631,7 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 2, .tensor = 2, .variant = "windows and sinks"},
       {.ranks = 2, .tensor = 2, .sequence = true, .variant = "moa in windows"},
       {.ranks = 4, .tensor = 4, .sequence = true, .micro = 1, .variant = "windows of documents"},
+      {.ranks = 4, .pipeline = 2, .zero = 2, .schedule = zero_bubble, .variant = "windows of documents"},
       {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .variant = "windows and sinks"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .recompute = true, .variant = "windows of documents"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "windows and sinks"},
