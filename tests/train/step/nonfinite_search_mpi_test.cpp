@@ -28,7 +28,8 @@ constexpr std::array places{Place::weight, Place::loss, Place::gradient, Place::
 /// Wraps the memory of a unit, and makes one element NaN while a step uses it.
 class SpoiledMemory final : public UnitMemory {
  public:
-  SpoiledMemory(ParameterUnit& unit, Place place) : unit_(unit), memory_(unit.memory()), place_(place) {
+  SpoiledMemory(ParameterUnit& unit, Place place, Stream stream)
+      : unit_(unit), memory_(unit.memory()), place_(place), stream_(std::move(stream)) {
     unit.set_memory(this);
   }
   ~SpoiledMemory() { unit_.set_memory(memory_); }
@@ -42,13 +43,16 @@ class SpoiledMemory final : public UnitMemory {
   void need_gradients(ParameterUnit& unit) override {
     memory_->need_gradients(unit);
     const bool now = place_ == Place::gradient || (place_ == Place::gradient_once && !std::exchange(spoiled_, true));
-    if (now) unit.gradients().data<float>()[0] = static_cast<float>(nan);
+    if (!now) return;
+    unit.parameters()[0]->clear_empty_gradient(stream_);  // the first contribution must add to the NaN
+    unit.gradients().data<float>()[0] = static_cast<float>(nan);
   }
 
  private:
   ParameterUnit& unit_;
   UnitMemory* memory_;
   Place place_;
+  Stream stream_;
   std::optional<float> whole_;
   bool spoiled_ = false;
 };
@@ -77,7 +81,7 @@ void expect_agreement(Config config, Place place) {
   std::optional<SpoiledMemory> spoiled;
   float weight = 0;
   if (rank == victim) {
-    spoiled.emplace(*model.units().back(), place);
+    spoiled.emplace(*model.units().back(), place, setup->stream);
     ASSERT_GT(head.updated.count, 0);
     weight = head.values.data<float>()[0];
     if (place == Place::weight) head.values.data<float>()[0] = static_cast<float>(nan);
