@@ -88,16 +88,16 @@ class PickedRowGatherer {
 /// on the assignment of tiles to threads.
 template <class T, class Out>
 void run_all(const CpuStream& stream, std::vector<Product<T, Out>>& products, const PickedRows<T>& picked) {
-  const auto busy = std::count_if(products.begin(), products.end(), [](const auto& p) { return p.gemm.c.size() > 0; });
-  if (busy == 0) return;
-  const std::int64_t wanted = stream.threads() > 1 ? (4 * stream.threads() + busy - 1) / busy : 1;
+  const auto depth_of = [](const Product<T, Out>& p) { return p.gemm.transpose_a ? p.gemm.a.rows : p.gemm.a.cols; };
+  const auto busy = std::count_if(products.begin(), products.end(),
+                                  [&](const auto& p) { return p.gemm.c.size() > 0 && depth_of(p) > 0; });
+  const std::int64_t wanted = stream.threads() > 1 && busy > 0 ? (4 * stream.threads() + busy - 1) / busy : 1;
   std::vector<Product<T, Out>> tiles;
   std::int64_t max_rows = 0, max_cols = 0, most_picked = 0;
   for (Product<T, Out>& product : products) {
     const Matrix<Out>& c = product.gemm.c;
     const Tiling tiling = Tiling::of(c.rows, c.cols, wanted);
-    const std::int64_t depth = product.gemm.transpose_a ? product.gemm.a.rows : product.gemm.a.cols;
-    product.work = std::min(tiling.rows, c.rows) * std::min(tiling.cols, c.cols) * depth;
+    product.work = std::min(tiling.rows, c.rows) * std::min(tiling.cols, c.cols) * depth_of(product);
     const auto add = [&](std::int64_t row, std::int64_t col) {
       tiles.push_back(product.tile(row, std::min(tiling.rows, c.rows - row), col, std::min(tiling.cols, c.cols - col)));
       if (picked) most_picked = std::max(most_picked, tiles.back().picked().size());
@@ -115,6 +115,7 @@ void run_all(const CpuStream& stream, std::vector<Product<T, Out>>& products, co
     max_rows = std::max(max_rows, tiling.rows);
     max_cols = std::max(max_cols, tiling.cols);
   }
+  if (tiles.empty()) return;
   std::stable_sort(tiles.begin(), tiles.end(), [](const auto& a, const auto& b) { return a.work > b.work; });
   const TileGemm multiply = TileGemm::make<T>(stream, max_rows, max_cols);
   PickedRowGatherer<T> gatherer(stream, picked, most_picked);
