@@ -145,11 +145,11 @@ void TileGemm::multiply_native(const Gemm<bfloat16, Out>& tile, int thread) cons
   if (tile.c.size() == 0) return;
   if (depth_of(tile) == 0) return clear(tile);
   if constexpr (std::is_same_v<Out, float>) {
-    for_each_slice(tile, compiled_depth,
-                   [&](const Matrix<const bfloat16>& a, const Matrix<const bfloat16>& b, bool add) {
-                     products_.execute(
-                         stream_, Gemm<bfloat16, Out>{a, b, tile.c, tile.transpose_a, tile.transpose_b, add}, thread);
-                   });
+    // Always adds: a product that replaces c would be compiled in addition. The tile is small, so clearing it is cheap.
+    clear(tile);
+    for_each_slice(tile, compiled_depth, [&](const Matrix<const bfloat16>& a, const Matrix<const bfloat16>& b, bool) {
+      products_.execute(stream_, Gemm<bfloat16, Out>{a, b, tile.c, tile.transpose_a, tile.transpose_b, true}, thread);
+    });
   } else {
     products_.execute(stream_, tile, thread);
   }
