@@ -193,6 +193,7 @@ class MmaTile {
     const int lane = t.index % 32;
     const std::uintptr_t pair = product == Product::weight_grad ? 8 : 4;  // bytes
     const bool pairs = expert_.c_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(expert_.c) % pair == 0;
+    const bool adds = expert_.accumulate;  // read here, since the compiler would read it again after each store
     LYCEUM_UNROLL
     for (int i = 0; i < 4; ++i) {
       LYCEUM_UNROLL
@@ -205,7 +206,7 @@ class MmaTile {
           const float* const value = t.c[i][j] + 2 * half;
           if (row >= expert_.m || col >= expert_.n) continue;
           if constexpr (product == Product::weight_grad) {
-            add_pair(row * expert_.c_stride + col, value, col + 1 < expert_.n, pairs);
+            add_pair(row * expert_.c_stride + col, value, col + 1 < expert_.n, pairs, adds);
           } else {
             write_pair(row * expert_.c_stride + col, value, col + 1 < expert_.n, pairs, row < expert_.filled);
           }
@@ -214,21 +215,21 @@ class MmaTile {
     }
   }
 
-  /// add_pair() adds to (without `accumulate`, to zeros), and write_pair() writes, the element of c at offset `at` and,
-  /// if `two`, the next one. `pairs`: all pairs of elements are aligned, so both are accessed at once. write_pair()
-  /// writes zeros if not `filled`.
-  LYCEUM_DEVICE void add_pair(std::int64_t at, const float* value, bool two, bool pairs) {
+  /// add_pair() adds to (if not `adds`, to zeros), and write_pair() writes, the element of c at offset `at` and, if
+  /// `two`, the next one. `pairs`: all pairs of elements are aligned, so both are accessed at once. write_pair() writes
+  /// zeros if not `filled`.
+  LYCEUM_DEVICE void add_pair(std::int64_t at, const float* value, bool two, bool pairs, bool adds) {
     struct alignas(8) Pair {
       float first = 0, second = 0;
     };
     float* const c = static_cast<float*>(expert_.c) + at;
     if (pairs && two) {
       Pair& sum = *reinterpret_cast<Pair*>(c);
-      const Pair old = expert_.accumulate ? sum : Pair{};
+      const Pair old = adds ? sum : Pair{};
       sum = {old.first + value[0], old.second + value[1]};
     } else {
-      c[0] = (expert_.accumulate ? c[0] : 0.0f) + value[0];
-      if (two) c[1] = (expert_.accumulate ? c[1] : 0.0f) + value[1];
+      c[0] = (adds ? c[0] : 0.0f) + value[0];
+      if (two) c[1] = (adds ? c[1] : 0.0f) + value[1];
     }
   }
   LYCEUM_DEVICE void write_pair(std::int64_t at, const float* value, bool two, bool pairs, bool filled) {

@@ -62,6 +62,7 @@ __device__ void multiply(Operands<Accumulator<T>>& shared, const Expert& expert,
     }
     __syncthreads();
   }
+  const bool adds = expert.accumulate;  // read here, since the compiler would read it again after each store
   LYCEUM_UNROLL
   for (int i = 0; i < 4; ++i) {
     LYCEUM_UNROLL
@@ -71,7 +72,7 @@ __device__ void multiply(Operands<Accumulator<T>>& shared, const Expert& expert,
       const std::int64_t at = m * expert.c_stride + n;
       if constexpr (product == Product::weight_grad) {
         auto* const dw = static_cast<A*>(expert.c) + at;
-        *dw = (expert.accumulate ? *dw : A(0)) + c[i][j];
+        *dw = (adds ? *dw : A(0)) + c[i][j];
       } else {
         static_cast<T*>(expert.c)[at] = narrow<T>(m < expert.filled ? c[i][j] : A(0));
       }

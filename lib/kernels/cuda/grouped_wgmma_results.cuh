@@ -358,15 +358,15 @@ LYCEUM_DEVICE void add_rows(const Machine& m, const float (&c)[Tiling::n / 8][4]
     LYCEUM_UNROLL
     for (int block = 0; block < Tiling::n / 8; block += group) {
       FloatPair old[group];
-      LYCEUM_UNROLL
-      for (int i = 0; i < group; ++i) {
-        const std::int32_t col = col0 + wgmma_col(thread, 4 * (block + i));
-        if (whole) {
-          if (adds) old[i] = m.template read<FloatPair>(dw + col);
-        } else if (pairs && col + 1 < read_end) {
-          old[i] = m.template read<FloatPair>(dw + col);
-        } else {
-          old[i] = {col < read_end ? dw[col] : 0.0f, col + 1 < read_end ? dw[col + 1] : 0.0f};
+      if (!whole || adds) {
+        LYCEUM_UNROLL
+        for (int i = 0; i < group; ++i) {
+          const std::int32_t col = col0 + wgmma_col(thread, 4 * (block + i));
+          if (whole || (pairs && col + 1 < read_end)) {
+            old[i] = m.template read<FloatPair>(dw + col);
+          } else {
+            old[i] = {col < read_end ? dw[col] : 0.0f, col + 1 < read_end ? dw[col + 1] : 0.0f};
+          }
         }
       }
       LYCEUM_UNROLL
@@ -386,7 +386,7 @@ LYCEUM_DEVICE void add_rows(const Machine& m, const float (&c)[Tiling::n / 8][4]
 }
 
 /// Adds a warpgroup's rows of a tile to dw, or writes them, see add_rows(). Branches between loads would keep them from
-/// being issued together, so tiles inside the matrix have code without them.
+/// being issued together, so tiles inside the matrix have code without them, or one around the loads of a group.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void add_tile(const Machine& m, const TileSums<Tiling>& c, const Expert& expert, std::int32_t row0,
                             std::int32_t col0) {
