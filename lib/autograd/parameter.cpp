@@ -59,9 +59,7 @@ void ParameterUnit::set_gradients(Tensor gradients) {
 
 void ParameterUnit::begin_gradients(const Stream& stream) {
   constexpr std::ptrdiff_t most_ranges = 16;
-  const auto is_matrix = [](const Parameter& parameter) {
-    return parameter.shape.rank() == 2 && parameter.shape.size() > 0;
-  };
+  const auto is_matrix = [](const Parameter& parameter) { return parameter.shape.rank() == 2; };
   std::vector<Range> others{{0, 0}};  // the elements between matrices
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     if (!is_matrix(*parameters_[p])) continue;

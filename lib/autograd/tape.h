@@ -88,8 +88,7 @@ struct Results<std::array<Tensor, N>> {
 /// - If a unit's memory is managed (UnitMemory), the tape notifies its manager before an operation reads the unit's
 ///   values or adds to its gradients.
 /// - weight_grad adds: the tape clears gradients that are empty (Parameter) before it. An operation that defines
-/// `static
-///   constexpr bool fills_empty_gradients = true` gets them empty instead. For each matrix, it must then call
+///   `static constexpr bool fills_empty_gradients = true` gets them empty instead. For each matrix, it must then call
 ///   Parameter::contribute(), and write the gradient or add to it.
 class Tape {
  public:

@@ -35,13 +35,15 @@ std::vector<std::int64_t> zeros_of(const Stream& stream, const ParameterUnit& un
   return zeros;
 }
 
-/// Matrices become empty. Vectors, and padding before, between and after parameters, become zero.
+/// Matrices become empty, also one without columns, which a launch has in common with others. Vectors, and padding
+/// before, between and after parameters, become zero.
 TEST(ParameterUnit, BeginsGradientsOfMatricesEmpty) {
   const Stream& stream = tested_stream();
   ParameterUnit unit("unit", ParameterUnit::Group::dense);
   Parameter& vector = unit.add(whole_parameter("vector", {32}, 1.0, true));
   Parameter& matrix = unit.add(whole_parameter("matrix", {8, 4}, 1.0, true));
   Parameter& next = unit.add(whole_parameter("next", {5, 5}, 1.0, true));  // 7 elements of padding follow
+  Parameter& none = unit.add(whole_parameter("none", {8, 0}, 1.0, true));
   Parameter& blocks = unit.add(whole_parameter("blocks", {2, 2, 8}, 1.0, true));
   Parameter& last = unit.add(whole_parameter("last", {1, 31}, 1.0, true));
   unit.allocate(stream, DType::f64, true);
@@ -54,9 +56,12 @@ TEST(ParameterUnit, BeginsGradientsOfMatricesEmpty) {
   };
   add(0, 32), add(64 + 25, 128), add(128 + 31, 162);
   EXPECT_EQ(zeros_of(stream, unit), expected);
-  for (const Parameter* parameter : {&matrix, &next, &last}) EXPECT_TRUE(parameter->gradient_empty) << parameter->name;
+  for (const Parameter* parameter : {&matrix, &next, &none, &last}) {
+    EXPECT_TRUE(parameter->gradient_empty) << parameter->name;
+  }
   for (const Parameter* parameter : {&vector, &blocks}) EXPECT_FALSE(parameter->gradient_empty) << parameter->name;
   next.clear_empty_gradient(stream);
+  none.clear_empty_gradient(stream);
   EXPECT_TRUE(vector.contribute());
   EXPECT_FALSE(matrix.contribute());
   EXPECT_TRUE(matrix.contribute());
