@@ -100,6 +100,7 @@ struct Sizes {
   double inputs;                          // columns of an FFN's first product per column of its width
   double dispatched = 0;        // rows per token that are written and read when it is sent to ranks, over all layers
   bool cut_attention, cut_ffn;  // attention and FFN use sub-dimensions
+  bool tied;                    // the embedding table is also the weight of the head
 
   explicit Sizes(const Config& config) : counts(count_model(config)) {
     const ModelConfig& model = config.model;
@@ -133,6 +134,7 @@ struct Sizes {
     inputs = static_cast<double>(inputs_of(model.ffn));
     cut_attention = config.sub_dimensions.attention > 0;
     cut_ffn = config.sub_dimensions.ffn > 0;
+    tied = model.tie_embeddings;
   }
 
   /// Returns the sum of the widths of the experts and FFNs that a token passes through, over all layers.
@@ -212,7 +214,10 @@ Work norms_work(const Sizes& s) {
   return {0, s.element * s.tokens * (rows * s.hidden + 4 * s.layers * (s.queries + s.keys))};
 }
 
-Work embedding_and_loss(const Sizes& s) { return {0, s.element * s.tokens * (3 * s.hidden + 3 * s.vocab)}; }
+Work embedding_and_loss(const Sizes& s) {
+  const double cleared = s.tied ? 0 : 4 * s.vocab * s.hidden;  // the gradient of the table; the head writes a tied one
+  return {0, s.element * s.tokens * (3 * s.hidden + 3 * s.vocab) + cleared};
+}
 
 /// Products of Muon. Their operands are counted by no bytes: there are many products of each.
 Work orthogonalize(const Config& config) {
