@@ -31,14 +31,17 @@ struct DropChoices {
   Matrix<std::int64_t> dropped;          // [k, experts], or none: += number of dropped j-th choices
 };
 
-/// Returns the number of choices that an expert accepts of a sequence. Reads `choices`: call it on the stream's device
-/// only.
-constexpr std::int64_t capacity_of(const DropChoices& drop) {
-  const double k = drop.choices.empty() ? static_cast<double>(drop.index.cols) : drop.choices[0];
-  const double capacity = drop.factor * k * static_cast<double>(drop.seq_len) / static_cast<double>(drop.counts.cols);
-  if (capacity >= static_cast<double>(drop.seq_len)) return drop.seq_len;  // enough: tokens choose an expert only once
+/// Returns the number of choices that an expert accepts of a sequence if tokens choose k of `experts`.
+constexpr std::int64_t capacity_of(double factor, double k, std::int64_t seq_len, std::int64_t experts) {
+  const double capacity = factor * k * static_cast<double>(seq_len) / static_cast<double>(experts);
+  if (capacity >= static_cast<double>(seq_len)) return seq_len;  // enough: tokens choose an expert only once
   const auto whole = static_cast<std::int64_t>(capacity);
   return whole + (static_cast<double>(whole) < capacity ? 1 : 0);
+}
+/// Returns that number for the kernel. Reads `choices`: call it on the stream's device only.
+constexpr std::int64_t capacity_of(const DropChoices& drop) {
+  return capacity_of(drop.factor, drop.choices.empty() ? static_cast<double>(drop.index.cols) : drop.choices[0],
+                     drop.seq_len, drop.counts.cols);
 }
 
 void run(const CpuStream& stream, const CountChoices& count);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <type_traits>
 
 #include "core/stream.h"
 #include "core/tensor.h"
@@ -29,17 +30,21 @@ struct SortByExpert {
 };
 
 /// Computes where received rows belong in Segments. Rows arrive sorted by source rank, then expert. In the segments
-/// they are sorted by expert, then source rank, with padding.
+/// they are sorted by expert, then source rank, with padding. With `fixed`, the segments begin at given rows, whose
+/// distances need not be multiples of Segments::alignment.
 struct PlaceInSegments {
   std::span<const std::int64_t> arrived;  // [sources · experts + 1]: first row of source s for expert e at s·experts+e
   std::span<std::int64_t> begin, rows;    // [experts + 1], [experts]: the results, see Segments
   /// Arrived row of each segment row; −1 for padding and after the last segment. Its length must be at least
   /// begin[experts], for example arrived rows + experts · (Segments::alignment − 1).
   std::span<std::int64_t> arrived_of_segment;
-  std::span<std::int64_t> segment_of_arrived;  // [arrived rows]: the inverse
+  std::span<std::int64_t> segment_of_arrived;  // [arrived rows, or more]: the inverse; further elements are not written
   /// [experts]: numbers of rows that `rows` must equal, or else the launch fails; on a GPU when it is waited for.
   /// Empty: any.
   std::span<const std::int64_t> wanted = {};
+  /// [experts + 1]: the values of `begin`, in ascending order from 0. If a segment is too short for its rows, the
+  /// launch fails as with `wanted`. Empty: each segment begins after the one before it.
+  std::span<const std::int64_t> fixed = {};
 };
 
 /// Composes two index maps: y[i] = through[map[i]], or −1 if map[i] is negative. y may be map.
@@ -62,13 +67,22 @@ struct SplitPairs {
 };
 
 /// y[r] = x[source[r] / divisor], or zeros if source[r] is negative. T may also be std::int32_t, for indices of
-/// experts.
+/// experts; these are then −1, no expert, instead of zero.
 template <class T>
 struct GatherRows {
   Matrix<const T> x;
   std::span<const std::int64_t> source;  // [y.rows]
   Matrix<T> y;
   std::int64_t divisor = 1;
+
+  /// Returns the elements of rows without a source.
+  static constexpr T none() {
+    if constexpr (std::is_same_v<T, std::int32_t>) {
+      return -1;
+    } else {
+      return T{};
+    }
+  }
 };
 
 /// y[t] = Σ_j gate[t, j] · x[slot[t · k + j]], in the order of j; all gates are 1 if `gate` is empty. A negative slot

@@ -1,6 +1,7 @@
 #include "kernels/segments.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/copy.h"
 #include "core/round_up.h"
@@ -26,13 +27,18 @@ SegmentTable::SegmentTable(const Stream& stream, std::vector<std::int64_t> begin
     : known_begin_(std::move(begin)),
       begin_(tensor_of(stream, {std::ssize(known_begin_)}, known_begin_)),
       rows_(tensor_of(stream, {std::ssize(rows)}, rows)),
-      total_(known_begin_.back()) {}
+      total_(known_begin_.back()),
+      most_each_(total_) {}
 
 SegmentTable::SegmentTable(const Stream& stream, const std::vector<std::int64_t>& rows)
     : SegmentTable(stream, begins(rows), rows) {}
 
-SegmentTable::SegmentTable(Tensor begin, Tensor rows, std::int64_t most)
-    : begin_(std::move(begin)), rows_(std::move(rows)), total_(most) {}
+SegmentTable::SegmentTable(Tensor begin, Tensor rows, std::int64_t most, std::int64_t most_each)
+    : begin_(std::move(begin)), rows_(std::move(rows)), total_(most), most_each_(most) {
+  if (most_each < 0) return;
+  most_each_ = std::min(most, round_up(most_each, Segments::alignment));
+  total_ = std::min(most, rows_.size() * most_each_);
+}
 
 SegmentTable SegmentTable::whole(const Stream& stream, std::int64_t rows) { return {stream, {0, rows}, {rows}}; }
 
@@ -53,7 +59,8 @@ SegmentLayout::SegmentLayout(const Stream& stream, const SegmentTable& table, co
              .segments = segments, .width = width_.span<const std::int64_t>(), .offset = offset_.span<std::int64_t>()});
   const std::span<const std::int64_t> begin = table.begin_on_host();
   if (begin.empty()) {
-    size_ = table.total() * *std::max_element(widths.begin(), widths.end());
+    size_ = std::min(table.total() * *std::max_element(widths.begin(), widths.end()),
+                     table.most_each() * std::accumulate(widths.begin(), widths.end(), std::int64_t{0}));
   } else {
     for (std::size_t e = 0; e < widths.size(); ++e) size_ += (begin[e + 1] - begin[e]) * widths[e];
   }

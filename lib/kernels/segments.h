@@ -73,8 +73,9 @@ class SegmentTable {
   /// a count is negative.
   SegmentTable(const Stream& stream, const std::vector<std::int64_t>& rows);
   /// Creates a table from tensors that kernels write and whose values the host does not know: begin i64 [count + 1],
-  /// rows i64 [count]. `most` is an upper bound of the total number of rows, padding included.
-  SegmentTable(Tensor begin, Tensor rows, std::int64_t most);
+  /// rows i64 [count]. `most` is an upper bound of the total number of rows, padding included; `most_each` of the rows
+  /// of a segment, without padding, or −1 if there is no other.
+  SegmentTable(Tensor begin, Tensor rows, std::int64_t most, std::int64_t most_each = -1);
   /// Creates a table of one segment of exactly `rows` rows, without padding, as for a dense layer.
   static SegmentTable whole(const Stream& stream, std::int64_t rows);
 
@@ -84,13 +85,15 @@ class SegmentTable {
   std::int64_t total() const { return total_; }
   /// Returns Segments::begin in host memory; empty if only the device knows the values.
   std::span<const std::int64_t> begin_on_host() const { return known_begin_; }
+  /// Returns an upper bound of the rows of a segment, padding included.
+  std::int64_t most_each() const { return most_each_; }
 
  private:
   SegmentTable(const Stream& stream, std::vector<std::int64_t> begin, const std::vector<std::int64_t>& rows);
 
   std::vector<std::int64_t> known_begin_;
   Tensor begin_, rows_;
-  std::int64_t total_ = 0;
+  std::int64_t total_ = 0, most_each_ = 0;
 };
 
 /// Owns the offsets and widths of one SegmentedMatrix over a SegmentTable, in the memory of the table's device.

@@ -87,6 +87,25 @@ TEST(PlaceInSegments, RefusesOtherRowsThanWanted) {
   }
 }
 
+TEST(PlaceInSegments, LeavesGapsBetweenFixedSegments) {
+  const Numbers arrived{0, 3, 3, 4}, fixed{0, 5, 5, 7};
+  const auto run = [&](const Numbers& begins) {
+    Placed placed{Numbers(4), Numbers(3), Numbers(8, -7), Numbers(6, -7)};
+    launch_on(2, PlaceInSegments{.arrived = arrived,
+                                 .begin = placed.begin,
+                                 .rows = placed.rows,
+                                 .arrived_of_segment = placed.arrived_of_segment,
+                                 .segment_of_arrived = placed.segment_of_arrived,
+                                 .fixed = begins});
+    return placed;
+  };
+  EXPECT_EQ(run(fixed), (Placed{fixed, {3, 0, 1}, {0, 1, 2, -1, -1, 3, -1, -1}, {0, 1, 2, 5, -7, -7}}));
+  EXPECT_EQ(run({0, 3, 3, 4}), (Placed{{0, 3, 3, 4}, {3, 0, 1}, {0, 1, 2, 3, -1, -1, -1, -1}, {0, 1, 2, 3, -7, -7}}));
+  EXPECT_THROW(run({0, 2, 5, 7}), Error);
+  EXPECT_THROW(run({0, 5, 7, 7}), Error);
+  EXPECT_THROW(run({0, 5, 7}), Error);
+}
+
 TEST(SplitPairs, TellsOfEachPartWhereItIs) {
   // Three tokens of two choices and six slots. Pair 4 has no slot, and slot 3 no pair.
   const Numbers slot_of_pair{4, 0, 1, 2, -1, 5}, pair_of_slot{1, 2, 3, -1, 0, 5};

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/round_up.h"
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/segments.h"
@@ -101,13 +102,23 @@ void run(const CpuStream&, const PlaceInSegments& place) {
                      sources = experts ? (std::ssize(place.arrived) - 1) / experts : 0;
   require_length("PlaceInSegments", "arrived", place.arrived, sources * experts + 1);
   require_length("PlaceInSegments", "begin", place.begin, experts + 1);
-  require_length("PlaceInSegments", "segment_of_arrived", place.segment_of_arrived, place.arrived.back());
+  require(std::ssize(place.segment_of_arrived) >= place.arrived.back(),
+          "PlaceInSegments: segment_of_arrived has {} elements for {} rows", place.segment_of_arrived.size(),
+          place.arrived.back());
   if (!place.wanted.empty()) require_length("PlaceInSegments", "wanted", place.wanted, experts);
-  constexpr std::int64_t alignment = Segments::alignment;
+  if (!place.fixed.empty()) require_length("PlaceInSegments", "fixed", place.fixed, experts + 1);
   std::int64_t next = 0;
   for (std::int64_t e = 0; e < experts; ++e) {
     const auto expert = static_cast<std::size_t>(e);
     place.begin[expert] = next;
+    const std::int64_t room = place.fixed.empty() ? std::ssize(place.arrived_of_segment) - next
+                                                  : place.fixed[expert + 1] - place.fixed[expert];
+    std::int64_t rows = 0;
+    for (std::int64_t s = 0; s < sources; ++s) {
+      const auto part = static_cast<std::size_t>(s * experts + e);
+      rows += place.arrived[part + 1] - place.arrived[part];
+    }
+    require(rows <= room, "PlaceInSegments: segment {} has room for {} rows, but gets {}", e, room, rows);
     for (std::int64_t s = 0; s < sources; ++s) {
       const auto part = static_cast<std::size_t>(s * experts + e);
       for (std::int64_t row = place.arrived[part]; row < place.arrived[part + 1]; ++row) {
@@ -119,7 +130,8 @@ void run(const CpuStream&, const PlaceInSegments& place) {
     require(place.wanted.empty() || place.rows[expert] == place.wanted[expert],
             "PlaceInSegments: expert {} has {} rows instead of {}", e, place.rows[expert],
             place.wanted.empty() ? 0 : place.wanted[expert]);
-    while (next % alignment) place.arrived_of_segment[static_cast<std::size_t>(next++)] = -1;
+    const std::int64_t end = place.fixed.empty() ? round_up(next, Segments::alignment) : place.fixed[expert] + room;
+    while (next < end) place.arrived_of_segment[static_cast<std::size_t>(next++)] = -1;
   }
   place.begin[static_cast<std::size_t>(experts)] = next;
   const auto behind = place.arrived_of_segment.begin() + next;
@@ -161,7 +173,7 @@ void run(const CpuStream& stream, const GatherRows<T>& gather) {
     for (std::int64_t r = first; r < last; ++r) {
       const std::int64_t source = gather.source[static_cast<std::size_t>(r)];
       if (source < 0) {
-        std::fill_n(gather.y.row(r), cols, T{});
+        std::fill_n(gather.y.row(r), cols, gather.none());
       } else {
         std::copy_n(gather.x.row(source / divisor), cols, gather.y.row(r));
       }

@@ -32,11 +32,16 @@ struct IndexCheck {
     return false;
   }
   /// True if value == wanted; otherwise records a fault.
-  __device__ bool equals(std::int64_t value, std::int64_t wanted) const {
-    IndexCheck exact = *this;
-    exact.first = wanted;
-    exact.bound = wanted + 1;
-    return exact.passes(value);
+  __device__ bool equals(std::int64_t value, std::int64_t wanted) const { return within(value, wanted, wanted + 1); }
+  /// True if 0 ≤ value ≤ most; otherwise records a fault.
+  __device__ bool at_most(std::int64_t value, std::int64_t most) const { return within(value, 0, most + 1); }
+
+ private:
+  __device__ bool within(std::int64_t value, std::int64_t begin, std::int64_t end) const {
+    IndexCheck other = *this;
+    other.first = begin;
+    other.bound = end;
+    return other.passes(value);
   }
 };
 

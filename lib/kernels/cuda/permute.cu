@@ -13,10 +13,10 @@ constexpr int permute_threads = 128;
 constexpr std::int64_t any_negative = std::numeric_limits<std::int64_t>::min();
 
 template <int width, class T>
-__device__ void clear_row(T* row, std::int64_t cols) {
-  Pack<T, width> zeros;
-  for (int e = 0; e < width; ++e) zeros[e] = T{};
-  for (std::int64_t c = threadIdx.x * width; c < cols; c += permute_threads * width) store(row + c, zeros);
+__device__ void fill_row(T* row, std::int64_t cols, T value) {
+  Pack<T, width> values;
+  for (int e = 0; e < width; ++e) values[e] = value;
+  for (std::int64_t c = threadIdx.x * width; c < cols; c += permute_threads * width) store(row + c, values);
 }
 
 template <int width, class T>
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(permute_threads) gather(GatherRows<T> rows, In
     const std::int64_t source = rows.source[r];
     T* y = rows.y.row(r);
     if (!check.passes(source) || source < 0) {
-      clear_row<width>(y, rows.y.cols);
+      fill_row<width>(y, rows.y.cols, rows.none());
       continue;
     }
     const T* x = rows.x.row(source / rows.divisor);
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(permute_threads)
   for (std::int64_t slot = blockIdx.x; slot < combine.dx.rows; slot += gridDim.x) {
     const std::int64_t pair = pair_of[slot];
     if (pair < 0) {
-      clear_row<width>(combine.dx.row(slot), cols);
+      fill_row<width>(combine.dx.row(slot), cols, T{});
       continue;
     }
     const std::int64_t t = pair / combine.k, j = pair % combine.k;

@@ -32,11 +32,12 @@ __global__ void __launch_bounds__(place_threads)
     if (e < experts) {
       place.rows[e] = rows;
       if (!place.wanted.empty()) wanted.equals(rows, place.wanted[e]);
-      place.begin[e] = placed + before;
+      if (!place.fixed.empty()) wanted.at_most(rows, place.fixed[e + 1] - place.fixed[e]);
+      place.begin[e] = place.fixed.empty() ? placed + before : place.fixed[e];
     }
     placed += total;
   }
-  if (threadIdx.x == 0) place.begin[experts] = placed;
+  if (threadIdx.x == 0) place.begin[experts] = place.fixed.empty() ? placed : place.fixed[experts];
 }
 
 /// Writes both maps between arrived rows and rows of segments. One thread per row of the segments, in a grid-stride
@@ -95,6 +96,7 @@ void run(const CudaStream& stream, const PlaceInSegments& place) {
   require_length("PlaceInSegments", "arrived", place.arrived, sources * experts + 1);
   require_length("PlaceInSegments", "begin", place.begin, experts + 1);
   if (!place.wanted.empty()) require_length("PlaceInSegments", "wanted", place.wanted, experts);
+  if (!place.fixed.empty()) require_length("PlaceInSegments", "fixed", place.fixed, experts + 1);
   start(stream, "PlaceInSegments", place_segments, 1, place_threads, place, sources,
         IndexCheck(stream, "PlaceInSegments", "the number of rows of an expert", 0, 0));
   start(stream, "PlaceInSegments", place_rows, blocks_for(std::ssize(place.arrived_of_segment), place_threads),

@@ -34,10 +34,10 @@ struct SegmentedRows {
 };
 
 /// Pads the rows of each expert to whole segments. `begin` [experts + 1]: the index of the first sorted pair of each
-/// expert, and the number of pairs. `pairs`: that number, or an upper bound if the host does not wait for it (GPU).
-/// `known`: see KnownChoices::rows.
-SegmentedRows segmented(const Stream& stream, const Tensor& begin, std::int64_t pairs,
-                        std::span<const std::int64_t> known) {
+/// expert, and the number of pairs. `pairs`: that number, or an upper bound if the host does not wait for it (GPU, or
+/// with bounds).
+SegmentedRows segmented(const Stream& stream, const Tensor& begin, std::int64_t pairs, const KnownChoices& choices) {
+  const std::span<const std::int64_t> known = choices.rows;
   const std::int64_t experts = begin.size() - 1;
   const Tensor segment_begin = numbers(stream, experts + 1), rows = numbers(stream, experts);
   std::shared_ptr<const SegmentTable> segments;
@@ -46,8 +46,9 @@ SegmentedRows segmented(const Stream& stream, const Tensor& begin, std::int64_t 
     pairs = std::reduce(known.begin(), known.end());
     segments = std::make_shared<SegmentTable>(stream, std::vector<std::int64_t>(known.begin(), known.end()));
     wanted = segments->view().rows;
-  } else if (asynchronous(stream)) {
-    segments = std::make_shared<SegmentTable>(segment_begin, rows, pairs + experts * (Segments::alignment - 1));
+  } else if (asynchronous(stream) || choices.bounds) {
+    segments = std::make_shared<SegmentTable>(segment_begin, rows, pairs + experts * (Segments::alignment - 1),
+                                              choices.bounds ? choices.bounds->rows(1) : -1);
   } else {
     std::vector<std::int64_t> counts = values_of<std::int64_t>(stream, begin);
     pairs = counts.back();
@@ -70,6 +71,13 @@ SegmentedRows segmented(const Stream& stream, const Tensor& begin, std::int64_t 
 
 }  // namespace
 
+TokenRows reordered(const Stream& stream, const TokenRows& sorted, const Tensor& sorted_of_row,
+                    const Tensor& row_of_sorted) {
+  return {.pair_of_row = compose(stream, sorted_of_row, sorted.pair_of_row),
+          .row_of_pair = compose(stream, sorted.row_of_pair, row_of_sorted),
+          .top_k = sorted.top_k};
+}
+
 std::shared_ptr<const ExpertRows> plan_rows(const Stream& stream, std::int64_t experts, const Tensor& index,
                                             const KnownChoices& known) {
   const Tensor pair_of_slot = numbers(stream, index.size()), slot_of_pair = numbers(stream, index.size());
@@ -89,11 +97,12 @@ std::shared_ptr<const ExpertRows> plan_rows(const Stream& stream, std::int64_t e
                               .pair_slot = slot_of_pair.span<std::int64_t>(),
                               .others = known.others,
                               .expected = expected});
-  const SegmentedRows rows = segmented(stream, begin, known.pairs >= 0 ? known.pairs : index.size(), known.rows);
-  const TokenRows copies{.pair_of_row = compose(stream, rows.sorted_of_segment, pair_of_slot),
-                         .row_of_pair = compose(stream, slot_of_pair, rows.segment_of_sorted),
-                         .top_k = index.shape()[1]};
-  return std::make_shared<ExpertRows>(ExpertRows{copies, rows.segments});
+  const std::int64_t k = index.shape()[1];
+  const std::int64_t most = known.bounds ? known.bounds->pairs(experts, k) : index.size();
+  const SegmentedRows rows = segmented(stream, begin, known.pairs >= 0 ? known.pairs : most, known);
+  return std::make_shared<ExpertRows>(
+      ExpertRows{reordered(stream, {pair_of_slot, slot_of_pair, k}, rows.sorted_of_segment, rows.segment_of_sorted),
+                 rows.segments});
 }
 
 }  // namespace lyceum

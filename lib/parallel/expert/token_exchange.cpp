@@ -1,5 +1,6 @@
 #include "parallel/expert/token_exchange.h"
 
+#include <algorithm>
 #include <array>
 #include <iterator>
 #include <numeric>
@@ -56,6 +57,34 @@ Tensor mapped(const Stream& stream, const Tensor& index, const std::vector<std::
   return y;
 }
 
+/// Sorts the rows of tokens by the rank that they are sent to, without gaps. Writes the first row of each rank, and the
+/// number of rows, to `begin` i64 [ranks + 1], and the number of choices behind each rank to `pairs` i64 [ranks] if it
+/// is defined. The maps have one element per choice, so rows that no token needs are at the end.
+TokenRows sorted_by_rank(const Stream& stream, const Hop& hop, const Tensor& index, const Tensor& begin,
+                         const Tensor& pairs) {
+  const std::int64_t tokens = index.shape()[0], ranks = hop.group->size();
+  const Tensor rank_of_choice = Tensor::empty(stream, DType::i32, index.shape());
+  const Tensor rank_of = tensor_of(stream, {std::ssize(hop.rank_of)}, hop.rank_of);
+  const std::vector<double> expected_pairs = of_all(hop.pairs, tokens), expected_rows = of_all(hop.rows, tokens);
+  launch(stream, MapChoices{.index = index.matrix<const std::int32_t>(),
+                            .destination = rank_of.span<const std::int32_t>(),
+                            .y = rank_of_choice.matrix<std::int32_t>(),
+                            .once = true,
+                            .count = pairs.defined() ? pairs.span<std::int64_t>() : std::span<std::int64_t>(),
+                            .expected = expected_pairs});
+  const Tensor pair_of_row = Tensor::empty(stream, DType::i64, {index.size()});
+  const Tensor row_of_pair = Tensor::empty(stream, DType::i64, {index.size()});
+  std::vector<std::int32_t> order(static_cast<std::size_t>(ranks));
+  std::iota(order.begin(), order.end(), 0);
+  launch(stream, SortByExpert{.index = rank_of_choice.matrix<const std::int32_t>(),
+                              .order = tensor_of(stream, {ranks}, order).span<const std::int32_t>(),
+                              .begin = begin.span<std::int64_t>(),
+                              .slot_pair = pair_of_row.span<std::int64_t>(),
+                              .pair_slot = row_of_pair.span<std::int64_t>(),
+                              .expected = expected_rows});
+  return {pair_of_row, row_of_pair, index.shape()[1]};
+}
+
 }  // namespace
 
 RowsInFlight::RowsInFlight(const Stream& stream, const ProcessGroup& group, std::vector<Tensor> tensors,
@@ -105,29 +134,11 @@ RowsInFlight TokenExchange::answer(const Stream& stream, std::vector<Tensor> ten
 
 std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const Hop& hop, const Tensor& index,
                                                    bool overlaps) {
-  const std::int64_t tokens = index.shape()[0], ranks = hop.group->size();
-  const Tensor rank_of_choice = Tensor::empty(stream, DType::i32, index.shape());
+  const std::int64_t ranks = hop.group->size();
   // one tensor, so that the host waits only once
   const Tensor counts = Tensor::empty(stream, DType::i64, {2 * ranks + 1});
-  const Tensor begin = counts.slice(0, ranks + 1), pairs = counts.slice(ranks + 1, ranks);
-  const Tensor rank_of = tensor_of(stream, {std::ssize(hop.rank_of)}, hop.rank_of);
-  const std::vector<double> expected_pairs = of_all(hop.pairs, tokens), expected_rows = of_all(hop.rows, tokens);
-  launch(stream, MapChoices{.index = index.matrix<const std::int32_t>(),
-                            .destination = rank_of.span<const std::int32_t>(),
-                            .y = rank_of_choice.matrix<std::int32_t>(),
-                            .once = true,
-                            .count = pairs.span<std::int64_t>(),
-                            .expected = expected_pairs});
-  const Tensor pair_of_row = Tensor::empty(stream, DType::i64, {index.size()});
-  const Tensor row_of_pair = Tensor::empty(stream, DType::i64, {index.size()});
-  std::vector<std::int32_t> order(static_cast<std::size_t>(ranks));
-  std::iota(order.begin(), order.end(), 0);
-  launch(stream, SortByExpert{.index = rank_of_choice.matrix<const std::int32_t>(),
-                              .order = tensor_of(stream, {ranks}, order).span<const std::int32_t>(),
-                              .begin = begin.span<std::int64_t>(),
-                              .slot_pair = pair_of_row.span<std::int64_t>(),
-                              .pair_slot = row_of_pair.span<std::int64_t>(),
-                              .expected = expected_rows});
+  const TokenRows sorted =
+      sorted_by_rank(stream, hop, index, counts.slice(0, ranks + 1), counts.slice(ranks + 1, ranks));
   const std::vector<std::int64_t> known = values_of<std::int64_t>(stream, counts);
   const auto behind_begin = known.begin() + ranks + 1;
   Counts own{.rows = {}, .pairs = {behind_begin, known.end()}};
@@ -136,10 +147,40 @@ std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const H
   const std::int64_t sent = known[static_cast<std::size_t>(ranks)];
   return std::make_shared<TokenExchange>(
       TokenExchange{.group = hop.group,
-                    .copies = {pair_of_row.slice(0, sent), row_of_pair, index.shape()[1]},
+                    .copies = {sorted.pair_of_row.slice(0, sent), sorted.row_of_pair, sorted.top_k},
                     .send_rows = std::move(own.rows),
                     .receive_rows = std::move(theirs.rows),
                     .pairs = sum(theirs.pairs),
+                    .overlaps = overlaps});
+}
+
+std::shared_ptr<const TokenExchange> bounded_exchange(const Stream& stream, const Hop& hop, const Tensor& index,
+                                                      const RowBounds& bounds, bool overlaps) {
+  const std::int64_t ranks = hop.group->size(), tokens = index.shape()[0];
+  require(tokens <= bounds.tokens, "{} tokens in an exchange of at most {}", tokens, bounds.tokens);
+  std::vector<std::int64_t> send_rows, first{0};
+  for (std::int32_t rank = 0; rank < ranks; ++rank) {
+    send_rows.push_back(bounds.rows(std::ranges::count(hop.rank_of, rank)));
+    first.push_back(first.back() + send_rows.back());
+  }
+  const auto numbers = [&](std::int64_t count) { return Tensor::empty(stream, DType::i64, {count}); };
+  const Tensor begin = numbers(ranks + 1);
+  const TokenRows sorted = sorted_by_rank(stream, hop, index, begin, {});
+  const Tensor sorted_of_sent = numbers(first.back()), sent_of_sorted = numbers(index.size());
+  launch(stream, PlaceInSegments{.arrived = begin.span<const std::int64_t>(),
+                                 .begin = numbers(ranks + 1).span<std::int64_t>(),
+                                 .rows = numbers(ranks).span<std::int64_t>(),
+                                 .arrived_of_segment = sorted_of_sent.span<std::int64_t>(),
+                                 .segment_of_arrived = sent_of_sorted.span<std::int64_t>(),
+                                 .fixed = tensor_of(stream, {ranks + 1}, first).span<const std::int64_t>()});
+  const std::int64_t own = send_rows[static_cast<std::size_t>(hop.group->rank())];
+  return std::make_shared<TokenExchange>(
+      TokenExchange{.group = hop.group,
+                    .copies = reordered(stream, sorted, sorted_of_sent, sent_of_sorted),
+                    .send_rows = std::move(send_rows),
+                    .receive_rows = std::vector<std::int64_t>(static_cast<std::size_t>(ranks), own),
+                    .pairs = -1,
+                    .bounds = RowBounds{.tokens = ranks * own, .choices = ranks * bounds.choices},
                     .overlaps = overlaps});
 }
 
@@ -203,25 +244,34 @@ TokensAndChoices dispatched(Tape& tape, const std::shared_ptr<const TokenExchang
   return {.x = std::move(x),
           .gates = std::move(gates),
           .index = std::exchange(in_flight->index, {}),
-          .pairs = exchange->pairs};
+          .pairs = exchange->pairs,
+          .bounds = exchange->bounds};
 }
 
 GatheredTokens gathered(Tape& tape, const ProcessGroup& group, const TokensAndChoices& tokens) {
   const std::array<std::int64_t, 2> own{tokens.index.shape()[0], tokens.pairs};
-  std::vector<std::int64_t> numbers(own.size() * static_cast<std::size_t>(group.size()));
-  group.all_gather(own, numbers);
+  const auto ranks = static_cast<std::size_t>(group.size());
   RowShards shards{.group = &group, .rows = {}, .routed = true};
   std::int64_t pairs = 0;
-  for (std::size_t i = 0; i < numbers.size(); i += own.size()) {
-    shards.rows.push_back(numbers[i]);
-    pairs += numbers[i + 1];
+  std::optional<RowBounds> bounds;
+  if (tokens.bounds) {
+    shards.rows.assign(ranks, own[0]);
+    bounds = RowBounds{.tokens = group.size() * own[0], .choices = group.size() * tokens.bounds->choices};
+  } else {
+    std::vector<std::int64_t> numbers(own.size() * ranks);
+    group.all_gather(own, numbers);
+    for (std::size_t i = 0; i < numbers.size(); i += own.size()) {
+      shards.rows.push_back(numbers[i]);
+      pairs += numbers[i + 1];
+    }
   }
   const AllGatherReduceScatter gather{{shards}};
   return {.shards = shards,
           .all = {.x = tape.apply(gather, tokens.x),
                   .gates = tape.apply(gather, tokens.gates),
                   .index = all_gather(tape.stream(), shards, tokens.index),
-                  .pairs = tokens.pairs < 0 ? -1 : pairs}};
+                  .pairs = tokens.pairs < 0 ? -1 : pairs,
+                  .bounds = bounds}};
 }
 
 std::shared_ptr<const ExpertRows> rows_of_experts(const Stream& stream, const ExpertRoute& route,
@@ -230,7 +280,7 @@ std::shared_ptr<const ExpertRows> rows_of_experts(const Stream& stream, const Ex
     return plan_rows(stream, route.local, tokens.index, {.others = std::ssize(route.local_of) - route.local});
   }
   return plan_rows(stream, route.local, mapped(stream, tokens.index, route.local_of),
-                   {.pairs = tokens.pairs, .rows = known});
+                   {.pairs = tokens.pairs, .bounds = tokens.bounds, .rows = known});
 }
 
 }  // namespace lyceum

@@ -3,6 +3,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -53,12 +54,15 @@ class RowsInFlight {
 /// - tokens: the order on this rank
 /// - sent: sorted by destination rank, then by token
 /// - received: sorted by source rank, then by the order of tokens there
+/// In a bounded exchange the number of rows between two ranks is fixed. Rows that no token needs follow those of the
+/// tokens for each rank: they are zero, and choose no expert.
 struct TokenExchange {
   const ProcessGroup* group;
   TokenRows copies;  // maps between tokens and sent rows; the pair of a row is the token's first choice behind the rank
   std::vector<std::int64_t> send_rows, receive_rows;  // [ranks]
-  std::int64_t pairs;    // number of choices of the received tokens that are behind this rank
-  bool overlaps = true;  // false: send() and answer() wait for the transfer
+  std::int64_t pairs;  // number of choices of the received tokens that are behind this rank; -1 if bounded
+  std::optional<RowBounds> bounds = {};  // of the received tokens, in a bounded exchange
+  bool overlaps = true;                  // false: send() and answer() wait for the transfer
 
   /// Starts to send rows of any type, of one or several tensors. [tokens, width] → [received, width]
   RowsInFlight send(const Stream& stream, std::span<const Tensor> tensors) const;
@@ -75,6 +79,10 @@ struct TokenExchange {
 /// to learn the number of rows. `index`: i32 [tokens, k], chosen experts or -1 for none. `overlaps`: see TokenExchange.
 std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const Hop& hop, const Tensor& index,
                                                    bool overlaps = true);
+/// Does the same for a bounded exchange, without communication. The host does not wait. `bounds`: of the tokens on each
+/// rank of the group.
+std::shared_ptr<const TokenExchange> bounded_exchange(const Stream& stream, const Hop& hop, const Tensor& index,
+                                                      const RowBounds& bounds, bool overlaps = true);
 
 /// Tokens on their way to experts, or their gradients on the way back.
 struct TokensInFlight {
@@ -129,6 +137,8 @@ struct TokensAndChoices {
   Variable x, gates;        // [tokens, hidden], [tokens, k]
   Tensor index;             // i32 [tokens, k]: chosen experts, or -1 for none
   std::int64_t pairs = -1;  // number of choices of experts behind this rank; -1: unknown
+  /// If set, tokens travel in bounded exchanges.
+  std::optional<RowBounds> bounds = {};
 };
 
 /// Collective over the group of `exchange`. Sends tokens, gates and choices to the ranks of `exchange` and returns the
@@ -143,7 +153,8 @@ struct GatheredTokens {
   TokensAndChoices all;
 };
 /// Collective over `group`. Gathers the tokens, gates and choices of all ranks on every rank. In the backward pass,
-/// each rank gets, for its own tokens, the sum of the gradients of all ranks.
+/// each rank gets, for its own tokens, the sum of the gradients of all ranks. With bounds, all ranks must have the same
+/// number of tokens.
 GatheredTokens gathered(Tape& tape, const ProcessGroup& group, const TokensAndChoices& tokens);
 
 /// Assigns rows to the choices of this rank's experts, for tokens that have passed all hops of the route. `known`: see

@@ -1,5 +1,6 @@
 #include "parallel/tensor/token_layout.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace lyceum {
@@ -9,6 +10,20 @@ TokenLayout::TokenLayout(const ProcessGroup& tensor, bool sequence, std::int64_t
   require(seq_len > 0 && tokens % seq_len == 0, "{} tokens are not a whole number of sequences of {}", tokens, seq_len);
   sequence_ = sequence;
   if (tensor.size() > 1) shards_ = RowShards::even(tensor, tokens);
+}
+
+TokenLayout::Most TokenLayout::most_of_a_rank() const {
+  Most most{tokens_, sequences()};
+  if (!shards_) return most;
+  most = {};
+  std::int64_t first = 0;
+  for (const std::int64_t tokens : shards_->rows) {
+    if (tokens == 0) continue;
+    const std::int64_t end = first + tokens;
+    most = {std::max(most.tokens, tokens), std::max(most.sequences, (end - 1) / seq_len_ - first / seq_len_ + 1)};
+    first = end;
+  }
+  return most;
 }
 
 Variable TokenLayout::to_matrix(Tape& tape, const Variable& x) const {

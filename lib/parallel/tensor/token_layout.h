@@ -26,6 +26,12 @@ class TokenLayout {
   /// Returns this rank's range of the tokens.
   Range own() const { return shards_ ? shards_->own() : Range{0, tokens_}; }
 
+  /// The largest range of a rank.
+  struct Most {
+    std::int64_t tokens, sequences;  // sequences of which a rank has tokens
+  };
+  Most most_of_a_rank() const;
+
   /// Converts x from the layout between matrices to the input of a matrix that is divided by outputs.
   Variable to_matrix(Tape& tape, const Variable& x) const;
   /// Releases the result of to_matrix() after its use, if it has separate memory. See Tape::release().

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "core/random.h"
@@ -104,7 +106,9 @@ Placement scattered(int ranks) {
 Variable answers(Tape& tape, const Mesh& mesh, const ExpertRoute& route, const std::vector<std::int32_t>& held,
                  const TokensAndChoices& tokens, std::span<const Hop> hops) {
   if (!hops.empty()) {
-    const auto exchange = plan_exchange(tape.stream(), hops.front(), tokens.index);
+    const Hop& hop = hops.front();
+    const auto exchange = tokens.bounds ? bounded_exchange(tape.stream(), hop, tokens.index, *tokens.bounds)
+                                        : plan_exchange(tape.stream(), hop, tokens.index);
     return tape.apply(SumAnswers{exchange},
                       answers(tape, mesh, route, held, dispatched(tape, exchange, tokens), hops.subspan(1)));
   }
@@ -196,10 +200,46 @@ void expect_bytes(const Mesh& mesh, const Placement& placement, const std::vecto
   }
 }
 
-void check_exchange(const Mesh& mesh, const Placement& placement, bool crowded) {
+/// The numbers of rows that ranks send each other: as many as counted, or as many as the tokens of the rank with most
+/// allow, or as the choices of the expert with most do.
+enum class Rows { counted, by_tokens, by_choices };
+
+/// Returns bounds for the tokens of all ranks.
+RowBounds bounds_of(int world, bool crowded, Rows rows) {
+  RowBounds bounds{.tokens = 0, .choices = 0};
+  for (int rank = 0; rank < world; ++rank) {
+    const Local local = local_of(rank, crowded);
+    bounds.tokens = std::max(bounds.tokens, local.tokens);
+    for (std::int32_t e = 0; e < experts; ++e) {
+      bounds.choices = std::max<std::int64_t>(bounds.choices, std::ranges::count(local.index, e));
+    }
+  }
+  if (rows == Rows::by_tokens) bounds.choices = bounds.tokens;
+  return bounds;
+}
+
+/// Expects the bytes of bounded exchanges: rows for every other rank, as many as its experts may get.
+void expect_bounded_bytes(const ExpertRoute& route, RowBounds bounds, const std::vector<std::int64_t>& counted) {
+  for (std::size_t h = 0; h < counted.size(); ++h) {
+    const Hop& hop = route.hops[h];
+    const std::int64_t ranks = hop.group->size();
+    std::int64_t out = 0, own = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::int64_t behind = std::ranges::count(hop.rank_of, rank),
+                         rows = std::min(bounds.tokens, behind * bounds.choices);
+      (rank == hop.group->rank() ? own : out) += rows;
+    }
+    EXPECT_EQ(counted[h], bytes_of(ranks, out, (ranks - 1) * own) - (ranks - 1) * 16) << "without counts, hop " << h;
+    bounds = {.tokens = ranks * own, .choices = ranks * bounds.choices};
+  }
+}
+
+void check_exchange(const Mesh& mesh, const Placement& placement, bool crowded, Rows rows = Rows::counted) {
   const Stream stream = CpuStream(1);
   const Local local = local_of(mesh.world.rank(), crowded);
   const ExpertRoute route = route_of(placement, mesh.expert_hops(), {.k = top_k, .choices = choices});
+  std::optional<RowBounds> bounds;
+  if (rows != Rows::counted && !route.hops.empty()) bounds = bounds_of(mesh.world.size(), crowded, rows);
   std::vector<std::int64_t> bytes;
   for (const Hop& hop : route.hops) bytes.push_back(-hop.group->traffic().all_to_all);
   const Tensor index = i32_tensor(stream, {local.tokens, top_k}, local.index);
@@ -207,13 +247,17 @@ void check_exchange(const Mesh& mesh, const Placement& placement, bool crowded) 
   const Variable x = tape.leaf(tensor_of(stream, {local.tokens, hidden}, local.x));
   const Variable gates = tape.leaf(tensor_of(stream, {local.tokens, top_k}, local.gates));
   const std::span<const std::int32_t> held = placement.experts_of(mesh.index.expert);
-  const Variable y =
-      answers(tape, mesh, route, {held.begin(), held.end()}, {.x = x, .gates = gates, .index = index}, route.hops);
+  const Variable y = answers(tape, mesh, route, {held.begin(), held.end()},
+                             {.x = x, .gates = gates, .index = index, .bounds = bounds}, route.hops);
   const Tensor dy = Tensor::empty(stream, DType::f64, {local.tokens, hidden});
   for (std::int64_t i = 0; i < dy.size(); ++i) dy.data<double>()[i] = 0.1 * static_cast<double>(i % 7) - 0.2;
   tape.backward({{y, dy}});
   for (std::size_t h = 0; h < bytes.size(); ++h) bytes[h] += route.hops[h].group->traffic().all_to_all;
-  expect_bytes(mesh, placement, bytes, crowded);
+  if (bounds) {
+    expect_bounded_bytes(route, *bounds, bytes);
+  } else {
+    expect_bytes(mesh, placement, bytes, crowded);
+  }
 
   for (std::int64_t t = 0; t < local.tokens; ++t) {
     double weight = 0;
@@ -256,8 +300,11 @@ TEST(TokenExchange, BringsEveryTokenOnceToEachRankOfItsExpertsAndBack) {
     SCOPED_TRACE(shape.text(world));
     const Mesh mesh = Mesh::create(test_world(), shape);
     for (const bool crowded : {false, true}) {  // crowded: most experts get no tokens
-      check_exchange(mesh, Placement::contiguous(experts, shape.expert), crowded);
-      check_exchange(mesh, scattered(shape.expert), crowded);
+      for (const bool bounded : {false, true}) {
+        check_exchange(mesh, Placement::contiguous(experts, shape.expert), crowded,
+                       bounded ? Rows::by_tokens : Rows::counted);
+        check_exchange(mesh, scattered(shape.expert), crowded, bounded ? Rows::by_choices : Rows::counted);
+      }
     }
   }
 }
