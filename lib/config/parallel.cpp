@@ -58,6 +58,9 @@ void declare_keys(ConfigKeys& keys, ParallelConfig& parallel) {
   key("parallel.host_ranks", &parallel.host_ranks, {.low = 0}, "ranks per host, for parallel.dispatch; 0: as started");
   key("parallel.overlap", &parallel.overlap,
       "computed while tokens travel to experts and back: nothing, the shared experts, or also another micro-batch");
+  key("parallel.expert_exchange", &parallel.expert_exchange,
+      "rows that ranks send each other for experts in training: as many as counted, or as many as moe.capacity_factor "
+      "and the tokens allow, so that the host does not wait for counts");
   key("parallel.transport", &parallel.transport,
       "between GPUs: nccl, or staged: MPI through host memory; auto: nccl unless ranks share a GPU");
   key("parallel.nccl_order", &parallel.nccl_order,
@@ -133,6 +136,11 @@ void check_replicas(Findings& findings, const Config& config) {
                   "parallel.replicas = {} with {}: only experts that are trained as a whole can have replicas: set "
                   "parallel.replicas = 0",
                   replicas, config.optim.lora_rank > 0 ? "optim.lora_rank" : "optim.train_only");
+  findings.unless(
+      parallel.expert_exchange == ExpertExchange::counted,
+      "parallel.replicas = {} with parallel.expert_exchange = bounded: replicas depend on the counts of all "
+      "ranks: set parallel.expert_exchange = counted, or parallel.replicas = 0",
+      replicas);
 }
 
 }  // namespace lyceum

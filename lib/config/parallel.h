@@ -25,6 +25,11 @@ constexpr auto names_of(DispatchKind) { return std::array{"auto", "direct", "hie
 enum class Overlap { none, shared, batches };
 constexpr auto names_of(Overlap) { return std::array{"none", "shared", "batches"}; }
 
+/// The numbers of rows that ranks send each other in an exchange of tokens with experts: counted for each exchange, or
+/// fixed upper bounds, which the host knows without waiting for the device.
+enum class ExpertExchange { counted, bounded };
+constexpr auto names_of(ExpertExchange) { return std::array{"counted", "bounded"}; }
+
 /// The transport of tensors between GPUs. staged: MPI through host memory; automatic: NCCL unless ranks share a GPU.
 enum class TransportKind { automatic, nccl, staged };
 constexpr auto names_of(TransportKind) { return std::array{"auto", "nccl", "staged"}; }
@@ -45,6 +50,7 @@ struct ParallelConfig {
   DispatchKind dispatch = DispatchKind::automatic;
   int host_ranks = 0;  // number of consecutive ranks per host; 0: as started; stays 0 if hosts differ
   Overlap overlap = Overlap::shared;
+  ExpertExchange expert_exchange = ExpertExchange::counted;
   TransportKind transport = TransportKind::automatic;
   NcclOrder nccl_order = NcclOrder::concurrent;
   int nccl_channels = 0;   // most channels of an NCCL communicator; 0: NCCL chooses

@@ -102,6 +102,7 @@ void measure(const Config& config, const Mixture& mixture, const RankParts& part
     layer.fullest = std::max(layer.fullest, tokens);
   }
   if (all > 0) layer.imbalance = busiest * static_cast<double>(parts.size()) / all;
+  if (config.parallel.expert_exchange == ExpertExchange::bounded) return;  // as many rows travel with any load
   const std::vector<double> ones(layer.share.size(), 1.0);
   const RankParts even = parts_of_ranks(place_experts(config, mixture, config.parallel.expert, {}), ones);
   const auto growth = [&](int groups) {

@@ -183,6 +183,13 @@ TEST(ConfigProblems, impossible_replicas_are_reported) {
          c.optim.lora_targets = {"*/q_proj/weight"};
        },
        {"parallel.replicas = 2 with optim.lora_rank"}},
+      {[&](Config& c) {
+         replicated(c);
+         c.parallel.expert_exchange = ExpertExchange::bounded;
+       },
+       {"parallel.replicas = 2 with parallel.expert_exchange = bounded: replicas depend on the counts of all ranks: "
+        "set "
+        "parallel.expert_exchange = counted, or parallel.replicas = 0"}},
   });
 }
 

@@ -77,6 +77,10 @@ TEST(ModelParts, BlocksKeepWhatForwardHolds) {
   config.balance = {.scope = BalanceScope::batch, .mutual_information = 0.1};
   config.moe.capacity_factor = 1;  // capacity for all choices
   expect_counted(config, "information, limited");
+  config.parallel.expert_exchange = ExpertExchange::bounded;
+  config.moe.capacity_factor = 0.7;
+  expect_counted(config, "bounded");
+  config.parallel.expert_exchange = ExpertExchange::counted;
   config.moe.capacity_factor = 0;
   config.batch.seq_len = 13;  // padded segments, and ranks with different numbers of tokens
   expect_counted(config, "odd");

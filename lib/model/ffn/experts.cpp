@@ -10,6 +10,7 @@
 #include "autograd/linear.h"
 #include "autograd/row_gate.h"
 #include "autograd/sum.h"
+#include "kernels/capacity.h"
 #include "parallel/expert/capacity.h"
 
 namespace lyceum {
@@ -93,6 +94,7 @@ MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::stri
       route_(present_route()),
       router_(config, mixture, prefix, {context.units.replicated, context.units.untrained}, placements_.devices),
       overlaps_(config.parallel.overlap != Overlap::none),
+      bounded_(config.parallel.expert_exchange == ExpertExchange::bounded),
       activation_(activation_of(config.model)) {
   const std::span<const std::int32_t> own = placements_.ranks.experts_of(mesh_->expert.rank());
   const SublayerParameters parameters(tensors_of_experts(config, mixture), prefix, *mesh_, context.units, own);
@@ -175,7 +177,8 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
   ExpertReplicas::Routing routing{.index = taken, .plan = nullptr, .route = &route_};
   if (replicas_ && pass.batch.replicas) routing = replicas_->prepare(tape, pass, taken);
   std::optional<Variable> of_shared;
-  Variable answers = run_routed(tape, {.x = tokens, .gates = gates, .index = routing.index}, routing, 0, [&] {
+  const TokensAndChoices here{.x = tokens, .gates = gates, .index = routing.index, .bounds = row_bounds(pass)};
+  Variable answers = run_routed(tape, here, routing, 0, [&] {
     if (shared_) of_shared = run_shared_experts(tape, pass, x, run);
   });
   if (up_) answers = tape.apply(Linear{up_}, answers);
@@ -194,6 +197,15 @@ Variable MoeLayer::run_shared_experts(Tape& tape, const Pass& pass, const Variab
   return tape.apply(RowGate{}, y, pass.layout.from_own_tokens(tape, tape.apply(PreciseLinear{shared_gate_}, run)));
 }
 
+std::optional<RowBounds> MoeLayer::row_bounds(const Pass& pass) const {
+  if (!bounded_ || !pass.training() || route_.hops.empty()) return {};
+  const auto [tokens, sequences] = pass.layout.most_of_a_rank();
+  if (mixture_.capacity_factor <= 0 || !pass.limits) return RowBounds{.tokens = tokens, .choices = tokens};
+  const std::int64_t capacity =
+      capacity_of(mixture_.capacity_factor, static_cast<double>(mixture_.k), pass.layout.seq_len(), mixture_.choices());
+  return RowBounds{.tokens = tokens, .choices = std::min(tokens, sequences * capacity)};
+}
+
 Tensor MoeLayer::drop_over_capacity(const Tape& tape, const Pass& pass, const Tensor& index) const {
   const Capacity capacity{.factor = mixture_.capacity_factor,
                           .experts = mixture_.choices(),
@@ -210,7 +222,9 @@ Variable MoeLayer::run_routed(Tape& tape, const TokensAndChoices& tokens, const 
     meanwhile();
     return answers;
   }
-  const auto exchange = plan_exchange(tape.stream(), routing.route->hops[hop], tokens.index, overlaps_);
+  const Hop& next = routing.route->hops[hop];
+  const auto exchange = tokens.bounds ? bounded_exchange(tape.stream(), next, tokens.index, *tokens.bounds, overlaps_)
+                                      : plan_exchange(tape.stream(), next, tokens.index, overlaps_);
   const TokensAndChoices here = dispatched(tape, exchange, tokens, meanwhile);
   const Variable answers = run_routed(tape, here, routing, hop + 1, [] {});
   tape.release(here.x, SendTokensAgain{exchange}, tokens.x);

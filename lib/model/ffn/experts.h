@@ -75,6 +75,8 @@ class MoeLayer : public Sublayer, private PlacedExperts {
   /// Returns the shared experts' output for x, which is in the layout between matrices. `run`: the rows of x in this
   /// rank's range of tokens.
   Variable run_shared_experts(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const;
+  /// Returns bounds for the exchanges of a pass with parallel.expert_exchange = bounded; nothing if tokens are counted.
+  std::optional<RowBounds> row_bounds(const Pass& pass) const;
   /// Allocates the spare slots of parallel.replicas.
   void make_replicas(const Config& config, const SublayerContext& context);
   /// Sends tokens through the hops of the route from number `hop` on, runs the routed experts with weights, and returns
@@ -100,6 +102,7 @@ class MoeLayer : public Sublayer, private PlacedExperts {
   Router router_;
   Parameter *down_ = nullptr, *up_ = nullptr;  // projections to moe.latent_hidden and back; null without it
   bool overlaps_;                              // true if other computation overlaps the exchange of tokens
+  bool bounded_;                               // true if exchanges of training passes are bounded
   ActivationFunction activation_;
   std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_;
   std::optional<FeedForward> shared_;

@@ -574,6 +574,25 @@ TEST(Plan, SaysWhatTwoMicroBatchesTake) {
   }
 }
 
+/// Routing is not balanced here, unlike in other tests: neither the bytes nor the memory depend on it.
+TEST(Plan, SaysWhatBoundedExchangesTake) {
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.expert = 2}, ParallelConfig{.expert = 4, .zero = 1, .host_ranks = 2},
+        ParallelConfig{.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true}}) {
+    for (const double capacity : {0.0, 1.0}) {
+      Config config = sizable_config(3, 64, 8);
+      config.batch = {.global = 16, .micro = 2, .seq_len = 64};
+      config.moe.top_k = 2;
+      config.moe.capacity_factor = capacity;
+      config.moe.expert_sizes = {64, 64, 64, 96, 64, 64, 64, 96};
+      config.parallel = parallel;
+      config.parallel.expert_exchange = ExpertExchange::bounded;
+      config.model.recompute = capacity > 0 ? Recompute::selective : Recompute::none;
+      expect_as_planned(config);
+    }
+  }
+}
+
 /// Covers spare slots, the weights and gradients of replicas, and the memory that sends them. Experts have different
 /// widths, so that replicas help although tokens choose all experts equally often.
 TEST(Plan, SaysWhatReplicasTake) {
