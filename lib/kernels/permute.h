@@ -42,9 +42,13 @@ struct PlaceInSegments {
   /// [experts]: numbers of rows that `rows` must equal, or else the launch fails; on a GPU when it is waited for.
   /// Empty: any.
   std::span<const std::int64_t> wanted = {};
-  /// [experts + 1]: the values of `begin`, in ascending order from 0. If a segment is too short for its rows, the
-  /// launch fails as with `wanted`. Empty: each segment begins after the one before it.
+  /// [experts + 1]: the values of `begin`, in ascending order from 0; the last one is at most the length of
+  /// arrived_of_segment. If a segment is too short for its rows, the launch fails as with `wanted`. Empty: each segment
+  /// begins after the one before it.
   std::span<const std::int64_t> fixed = {};
+  /// Most rows of a segment, or else the launch fails as with `wanted`; −1: no limit. Until a GPU is waited for, later
+  /// kernels see segments that are cut to it, and to the length of arrived_of_segment.
+  std::int64_t most = -1;
 };
 
 /// Composes two index maps: y[i] = through[map[i]], or −1 if map[i] is negative. y may be map.

@@ -106,6 +106,25 @@ TEST(PlaceInSegments, LeavesGapsBetweenFixedSegments) {
   EXPECT_THROW(run({0, 5, 7}), Error);
 }
 
+/// The first segment is too long, although there is memory for all rows.
+TEST(PlaceInSegments, RefusesMoreRowsThanTheMost) {
+  const Numbers arrived{0, 33, 33, 34, 35, 35, 36};
+  const auto run = [&](std::int64_t most, std::size_t memory) {
+    Numbers begin(4), rows(3), arrived_of_segment(memory), segment_of_arrived(36);
+    launch_on(2, PlaceInSegments{.arrived = arrived,
+                                 .begin = begin,
+                                 .rows = rows,
+                                 .arrived_of_segment = arrived_of_segment,
+                                 .segment_of_arrived = segment_of_arrived,
+                                 .most = most});
+    return rows;
+  };
+  EXPECT_EQ(run(34, 96), (Numbers{34, 0, 2}));
+  EXPECT_THROW(run(33, 96), Error);
+  EXPECT_THROW(run(33, 192), Error);
+  EXPECT_THROW(run(34, 64), Error);
+}
+
 TEST(SplitPairs, TellsOfEachPartWhereItIs) {
   // Three tokens of two choices and six slots. Pair 4 has no slot, and slot 3 no pair.
   const Numbers slot_of_pair{4, 0, 1, 2, -1, 5}, pair_of_slot{1, 2, 3, -1, 0, 5};

@@ -106,13 +106,19 @@ void run(const CpuStream&, const PlaceInSegments& place) {
           "PlaceInSegments: segment_of_arrived has {} elements for {} rows", place.segment_of_arrived.size(),
           place.arrived.back());
   if (!place.wanted.empty()) require_length("PlaceInSegments", "wanted", place.wanted, experts);
-  if (!place.fixed.empty()) require_length("PlaceInSegments", "fixed", place.fixed, experts + 1);
+  if (!place.fixed.empty()) {
+    require_length("PlaceInSegments", "fixed", place.fixed, experts + 1);
+    require(place.fixed.front() == 0 && place.fixed.back() <= std::ssize(place.arrived_of_segment),
+            "PlaceInSegments: segments from {} to {} in {} rows", place.fixed.front(), place.fixed.back(),
+            place.arrived_of_segment.size());
+  }
   std::int64_t next = 0;
   for (std::int64_t e = 0; e < experts; ++e) {
     const auto expert = static_cast<std::size_t>(e);
     place.begin[expert] = next;
-    const std::int64_t room = place.fixed.empty() ? std::ssize(place.arrived_of_segment) - next
-                                                  : place.fixed[expert + 1] - place.fixed[expert];
+    const std::int64_t length = place.fixed.empty() ? std::ssize(place.arrived_of_segment) - next
+                                                    : place.fixed[expert + 1] - place.fixed[expert];
+    const std::int64_t room = place.most < 0 ? length : std::min(length, place.most);
     std::int64_t rows = 0;
     for (std::int64_t s = 0; s < sources; ++s) {
       const auto part = static_cast<std::size_t>(s * experts + e);
@@ -130,7 +136,7 @@ void run(const CpuStream&, const PlaceInSegments& place) {
     require(place.wanted.empty() || place.rows[expert] == place.wanted[expert],
             "PlaceInSegments: expert {} has {} rows instead of {}", e, place.rows[expert],
             place.wanted.empty() ? 0 : place.wanted[expert]);
-    const std::int64_t end = place.fixed.empty() ? round_up(next, Segments::alignment) : place.fixed[expert] + room;
+    const std::int64_t end = place.fixed.empty() ? round_up(next, Segments::alignment) : place.fixed[expert] + length;
     while (next < end) place.arrived_of_segment[static_cast<std::size_t>(next++)] = -1;
   }
   place.begin[static_cast<std::size_t>(experts)] = next;

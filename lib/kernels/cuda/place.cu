@@ -17,27 +17,39 @@ __device__ std::int64_t rows_of(const PlaceInSegments& place, std::int64_t part)
   return place.arrived[part + 1] - place.arrived[part];
 }
 
-/// Computes the number of rows and the begin of every segment, with one thread block.
+/// Computes the number of rows and the begin of every segment, with one thread block. Segments without room are cut, so
+/// that later kernels stay inside their memory until the host finds the fault.
 __global__ void __launch_bounds__(place_threads)
-    place_segments(PlaceInSegments place, std::int64_t sources, IndexCheck wanted) {
+    place_segments(PlaceInSegments place, std::int64_t sources, IndexCheck wanted, IndexCheck end) {
   const auto experts = static_cast<std::int64_t>(place.rows.size());
+  const auto all = static_cast<std::int64_t>(place.arrived_of_segment.size());
+  const std::int64_t room = all - all % Segments::alignment;
   std::int64_t placed = 0;
   for (std::int64_t base = 0; base < experts; base += place_threads) {
     const std::int64_t e = base + threadIdx.x;
     std::int64_t rows = 0;
     for (std::int64_t s = 0; e < experts && s < sources; ++s) rows += rows_of(place, s * experts + e);
+    if (e < experts && !place.wanted.empty()) wanted.equals(rows, place.wanted[e]);
+    if (e < experts && place.most >= 0 && !wanted.at_most(rows, place.most)) rows = place.most;
     std::int64_t total = 0;
     const std::int64_t padded = round_up(rows, Segments::alignment);
     const std::int64_t before = exclusive_sum<place_threads>(padded, total);
-    if (e < experts) {
-      place.rows[e] = rows;
-      if (!place.wanted.empty()) wanted.equals(rows, place.wanted[e]);
-      if (!place.fixed.empty()) wanted.at_most(rows, place.fixed[e + 1] - place.fixed[e]);
-      place.begin[e] = place.fixed.empty() ? placed + before : place.fixed[e];
+    if (e < experts && place.fixed.empty()) {
+      place.begin[e] = placed + before < room ? placed + before : room;
+      place.rows[e] = rows < room - place.begin[e] ? rows : room - place.begin[e];
+    } else if (e < experts) {
+      const std::int64_t length = place.fixed[e + 1] - place.fixed[e];
+      place.begin[e] = place.fixed[e];
+      place.rows[e] = wanted.at_most(rows, length) ? rows : length;
     }
     placed += total;
   }
-  if (threadIdx.x == 0) place.begin[experts] = place.fixed.empty() ? placed : place.fixed[experts];
+  if (threadIdx.x > 0) return;
+  if (place.fixed.empty()) {
+    place.begin[experts] = end.passes(placed) ? placed : room;
+  } else {
+    place.begin[experts] = place.fixed[experts];
+  }
 }
 
 /// Writes both maps between arrived rows and rows of segments. One thread per row of the segments, in a grid-stride
@@ -98,7 +110,9 @@ void run(const CudaStream& stream, const PlaceInSegments& place) {
   if (!place.wanted.empty()) require_length("PlaceInSegments", "wanted", place.wanted, experts);
   if (!place.fixed.empty()) require_length("PlaceInSegments", "fixed", place.fixed, experts + 1);
   start(stream, "PlaceInSegments", place_segments, 1, place_threads, place, sources,
-        IndexCheck(stream, "PlaceInSegments", "the number of rows of an expert", 0, 0));
+        IndexCheck(stream, "PlaceInSegments", "the number of rows of a segment", 0, 0),
+        IndexCheck(stream, "PlaceInSegments", "the end of the last segment", 0,
+                   std::ssize(place.arrived_of_segment) + 1));
   start(stream, "PlaceInSegments", place_rows, blocks_for(std::ssize(place.arrived_of_segment), place_threads),
         place_threads, place, sources,
         IndexCheck(stream, "PlaceInSegments", "arrived", 0, std::ssize(place.segment_of_arrived)));

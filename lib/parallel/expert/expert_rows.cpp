@@ -42,13 +42,13 @@ SegmentedRows segmented(const Stream& stream, const Tensor& begin, std::int64_t 
   const Tensor segment_begin = numbers(stream, experts + 1), rows = numbers(stream, experts);
   std::shared_ptr<const SegmentTable> segments;
   std::span<const std::int64_t> wanted;  // other numbers mean a memory fault
+  const std::int64_t most = choices.bounds ? choices.bounds->rows(1) : -1;
   if (asynchronous(stream) && !known.empty()) {
     pairs = std::reduce(known.begin(), known.end());
     segments = std::make_shared<SegmentTable>(stream, std::vector<std::int64_t>(known.begin(), known.end()));
     wanted = segments->view().rows;
   } else if (asynchronous(stream) || choices.bounds) {
-    segments = std::make_shared<SegmentTable>(segment_begin, rows, pairs + experts * (Segments::alignment - 1),
-                                              choices.bounds ? choices.bounds->rows(1) : -1);
+    segments = std::make_shared<SegmentTable>(segment_begin, rows, pairs + experts * (Segments::alignment - 1), most);
   } else {
     std::vector<std::int64_t> counts = values_of<std::int64_t>(stream, begin);
     pairs = counts.back();
@@ -65,7 +65,8 @@ SegmentedRows segmented(const Stream& stream, const Tensor& begin, std::int64_t 
                                  .rows = rows.span<std::int64_t>(),
                                  .arrived_of_segment = placed.sorted_of_segment.span<std::int64_t>(),
                                  .segment_of_arrived = placed.segment_of_sorted.span<std::int64_t>(),
-                                 .wanted = wanted});
+                                 .wanted = wanted,
+                                 .most = most});
   return placed;
 }
 
