@@ -199,8 +199,8 @@ Variable MoeLayer::run_shared_experts(Tape& tape, const Pass& pass, const Variab
 
 std::optional<RowBounds> MoeLayer::row_bounds(const Pass& pass) const {
   if (!bounded_ || !pass.training() || route_.hops.empty()) return {};
-  const auto [tokens, sequences] = pass.layout.most_of_a_rank();
-  if (mixture_.capacity_factor <= 0 || !pass.limits) return RowBounds{.tokens = tokens, .choices = tokens};
+  const auto [tokens, sequences] = pass.layout.largest_share();
+  if (mixture_.capacity_factor <= 0) return RowBounds{.tokens = tokens, .choices = tokens};
   const std::int64_t capacity =
       capacity_of(mixture_.capacity_factor, static_cast<double>(mixture_.k), pass.layout.seq_len(), mixture_.choices());
   return RowBounds{.tokens = tokens, .choices = std::min(tokens, sequences * capacity)};

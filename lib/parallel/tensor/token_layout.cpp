@@ -12,8 +12,8 @@ TokenLayout::TokenLayout(const ProcessGroup& tensor, bool sequence, std::int64_t
   if (tensor.size() > 1) shards_ = RowShards::even(tensor, tokens);
 }
 
-TokenLayout::Most TokenLayout::most_of_a_rank() const {
-  Most most{tokens_, sequences()};
+TokenLayout::Share TokenLayout::largest_share() const {
+  Share most{tokens_, sequences()};
   if (!shards_) return most;
   most = {};
   std::int64_t first = 0;

@@ -26,11 +26,11 @@ class TokenLayout {
   /// Returns this rank's range of the tokens.
   Range own() const { return shards_ ? shards_->own() : Range{0, tokens_}; }
 
-  /// The largest range of a rank.
-  struct Most {
-    std::int64_t tokens, sequences;  // sequences of which a rank has tokens
+  /// The most tokens, and the most sequences, that any rank has a part of. They may be those of different ranks.
+  struct Share {
+    std::int64_t tokens, sequences;
   };
-  Most most_of_a_rank() const;
+  Share largest_share() const;
 
   /// Converts x from the layout between matrices to the input of a matrix that is divided by outputs.
   Variable to_matrix(Tape& tape, const Variable& x) const;

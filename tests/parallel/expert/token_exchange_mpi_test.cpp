@@ -308,6 +308,21 @@ TEST(TokenExchange, BringsEveryTokenOnceToEachRankOfItsExpertsAndBack) {
     }
   }
 }
+
+/// All tokens choose the same expert: there is room for all rows of a rank, but not for those of one expert.
+TEST(TokenExchange, RefusesMoreRowsThanTheBounds) {
+  const Stream stream = CpuStream(1);
+  const ProcessGroup group = test_world();
+  Hop hop{.group = &group, .rank_of = {}, .rows = {}, .pairs = {}};
+  for (int rank = 0; rank < group.size(); ++rank) hop.rank_of.push_back(rank);
+  const Tensor index = i32_tensor(stream, {3, 1}, {0, 0, 0});
+  EXPECT_NO_THROW(bounded_exchange(stream, hop, index, {.tokens = 3, .choices = 3}));
+  EXPECT_THROW(bounded_exchange(stream, hop, index, {.tokens = 3, .choices = 2}), Error);
+  EXPECT_THROW(bounded_exchange(stream, hop, index, {.tokens = 2, .choices = 2}), Error);
+  EXPECT_NO_THROW(plan_rows(stream, 2, index, {.bounds = RowBounds{.tokens = 3, .choices = 3}}));
+  EXPECT_THROW(plan_rows(stream, 2, index, {.bounds = RowBounds{.tokens = 3, .choices = 2}}), Error);
+}
+
 /// Returns x, and calls a function in each direction.
 struct Calls {
   std::function<void()> forwards, backwards;
