@@ -156,6 +156,8 @@ TEST(LivePlacement, GoesWithOverlapAndRecomputation) {
   config.batch.micro = 1;
   config.parallel.overlap = Overlap::batches;
   config.model.recompute = Recompute::full;
+  config.parallel.expert_exchange = ExpertExchange::bounded;
+  config.moe.capacity_factor = 1.2;
   expect_serial_run(config, "overlap");
 }
 
