@@ -93,7 +93,10 @@ std::string LoadVariant::text() const {
 
 LoadComparison compare_loads(const MeshPlan& plan, const std::optional<Cluster>& cluster, const LoadProfile& load) {
   const ParallelConfig& parallel = plan.config.parallel;
-  LoadComparison comparison{.description = load.description, .expert_ranks = parallel.expert, .variants = {}};
+  LoadComparison comparison{.description = load.description,
+                            .expert_ranks = parallel.expert,
+                            .bounded = parallel.expert_exchange == ExpertExchange::bounded,
+                            .variants = {}};
   if (parallel.expert == 1) return comparison;
   const LoadVariant configured{
       .placement = parallel.placement, .moved = parallel.replace_every > 0, .replicas = parallel.replicas};
@@ -149,10 +152,10 @@ std::string load_report(const LoadComparison& comparison) {
   return fmt::format(
       "\nload of experts: {}\n{}busiest / mean: FLOPs of the busiest of {} expert ranks over their mean, mean of the "
       "layers; most rows: of a rank's experts in a layer, for one micro-batch; "
-      "replicas: memory of the spare slots of a rank; the transfer of their weights takes additional time\nthe memory "
-      "above is for an even load: "
-      "the activations of experts grow with their rows\n",
-      comparison.description, table.text(), comparison.expert_ranks);
+      "replicas: memory of the spare slots of a rank; the transfer of their weights takes additional time\n{}",
+      comparison.description, table.text(), comparison.expert_ranks,
+      comparison.bounded ? ""
+                         : "the memory above is for an even load: the activations of experts grow with their rows\n");
 }
 
 }  // namespace lyceum

@@ -31,6 +31,7 @@ struct LoadVariant {
 struct LoadComparison {
   std::string description;  // LoadProfile::description
   int expert_ranks = 1;
+  bool bounded = false;               // parallel.expert_exchange = bounded: the load does not change the memory
   std::vector<LoadVariant> variants;  // the first has an even load; empty if one rank has all experts
 };
 

@@ -280,6 +280,7 @@ const ModelPart& ModelParts::find(const Config& config, const MeshRank& mesh_ran
                                                   .sequence = config.parallel.sequence,
                                                   .micro = config.batch.micro,
                                                   .recompute = config.model.recompute,
+                                                  .expert_exchange = config.parallel.expert_exchange,
                                                   .replicas = replicas,
                                                   .pipeline = replicas > 0 ? config.parallel.pipeline : 1,
                                                   .schedule = replicas > 0 ? config.parallel.schedule : ScheduleKind{},

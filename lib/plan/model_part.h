@@ -69,6 +69,7 @@ class ModelParts {
     bool sequence;
     std::int64_t micro;
     Recompute recompute;
+    ExpertExchange expert_exchange;
     /// Decide how often weights of replicas are sent; default values without parallel.replicas.
     int replicas, pipeline;
     ScheduleKind schedule;

@@ -139,8 +139,9 @@ LayerLoad layer_load(const Config& config, const ExpertKinds& experts, std::span
 const PlacedLoad& PlacedLoads::of(const Config& config, std::span<const ExpertLoad> loads) {
   const ParallelConfig& parallel = config.parallel;
   const bool moves = parallel.replace_every > 0;
-  const Key key{parallel.expert,  expert_hosts(parallel), parallel.placement, moves, moves ? parallel.replace_gain : 0,
-                parallel.replicas};
+  const Key key{
+      parallel.expert,   expert_hosts(parallel),  parallel.placement, moves, moves ? parallel.replace_gain : 0,
+      parallel.replicas, parallel.expert_exchange};
   const auto known = placed_.find(key);
   return known != placed_.end() ? known->second : placed_.emplace(key, PlacedLoad(config, loads)).first->second;
 }

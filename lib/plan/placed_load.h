@@ -57,8 +57,9 @@ class PlacedLoads {
   const PlacedLoad& of(const Config& config, std::span<const ExpertLoad> loads);
 
  private:
-  // Expert ranks, their hosts, parallel.placement, true if experts move, parallel.replace_gain, parallel.replicas.
-  using Key = std::tuple<int, int, PlacementKind, bool, double, int>;
+  // Expert ranks, their hosts, parallel.placement, true if experts move, parallel.replace_gain, parallel.replicas,
+  // parallel.expert_exchange.
+  using Key = std::tuple<int, int, PlacementKind, bool, double, int, ExpertExchange>;
   std::map<Key, PlacedLoad> placed_;
 };
 

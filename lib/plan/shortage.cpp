@@ -113,6 +113,9 @@ class ChangeFinder {
     if (parallel.schedule == ScheduleKind::gpipe)
       add("parallel.schedule", std::vector{ScheduleKind::one_forward_one_backward}, &Config::parallel,
           &ParallelConfig::schedule);
+    if (parallel.expert_exchange == ExpertExchange::bounded)
+      add("parallel.expert_exchange", std::vector{ExpertExchange::counted}, &Config::parallel,
+          &ParallelConfig::expert_exchange);
     add("parallel.replicas", fewer(parallel.replicas), &Config::parallel, &ParallelConfig::replicas);
     add("parallel.zero", above(parallel.zero, {1, 2, 3}), &Config::parallel, &ParallelConfig::zero);
     add("model.recompute", above(config.model.recompute, {Recompute::selective, Recompute::full}), &Config::model,

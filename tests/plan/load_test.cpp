@@ -18,6 +18,7 @@ namespace lyceum {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 /// A model with 64 equal experts per layer on 8 expert ranks.
 Config even_experts() {
@@ -304,6 +305,10 @@ TEST(PlannedLoad, ComparesPlacements) {
   EXPECT_EQ(*moved.step_seconds, plan.time->total());
   EXPECT_EQ(std::ranges::count(comparison.variants, true, &LoadVariant::planned), 1);
   const std::string text = load_report(comparison);
+  EXPECT_THAT(text, HasSubstr("memory above is for an even load"));
+  LoadComparison bounded = comparison;
+  bounded.bounded = true;
+  EXPECT_THAT(load_report(bounded), Not(HasSubstr("memory above")));
   for (const char* words :
        {"load of experts: Zipf, exponent 1", "contiguous, moved", "as planned above", "against even", "2 replicas"}) {
     EXPECT_THAT(text, HasSubstr(words));

@@ -107,6 +107,18 @@ TEST(Shortage, FewerReplicasOfExpertsHelp) {
   EXPECT_THAT(shortage(plan, available, "a rank"), HasSubstr("set parallel.replicas = 1 (needs "));
 }
 
+TEST(Shortage, CountedRowsOfExpertsHelp) {
+  Config config = paper("deepseekmoe-16b");
+  config.batch.micro = 1;
+  config.model.recompute = Recompute::full;
+  config.parallel = {.expert = 8, .zero = 3};
+  const double counted = plan_mesh(resolved(config, 8), 8, {}).peak_resident();
+  config.parallel.expert_exchange = ExpertExchange::bounded;
+  const MeshPlan plan = plan_mesh(resolved(config, 8), 8, {});
+  ASSERT_GT(plan.peak_resident(), counted);
+  EXPECT_THAT(shortage(plan, counted, "a rank"), HasSubstr("set parallel.expert_exchange = counted (needs "));
+}
+
 INSTANTIATE_TEST_SUITE_P(Of, Shortage, testing::ValuesIn(cases()));
 
 TEST(Shortage, NothingIsSaidOfWhatFits) {
