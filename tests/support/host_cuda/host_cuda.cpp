@@ -5,6 +5,11 @@
 #include "device_memory.h"
 #include "host_stream.h"
 
+namespace {
+int current_device = 0, copied_to_host = 0;
+}
+
+int host_cuda::copies_to_host() { return copied_to_host; }
 void host_cuda::copy(void* to, const void* from, std::size_t bytes) {
   const DeviceAccess access;
   std::memcpy(to, from, bytes);
@@ -20,9 +25,6 @@ cudaError_t cudaGetDeviceCount(int* count) {
   host_cuda::loads_eagerly();
   const char* devices = std::getenv("HOST_CUDA_DEVICES");
   return *count = devices ? std::atoi(devices) : 1, cudaSuccess;
-}
-namespace {
-int current_device = 0;
 }
 cudaError_t cudaGetDevice(int* device) { return *device = current_device, cudaSuccess; }
 cudaError_t cudaSetDevice(int device) { return current_device = device, cudaSuccess; }
@@ -53,7 +55,8 @@ cudaError_t cudaFreeHost(void* block) {
   host_cuda::wait_for_device();
   return std::free(block), cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (kind == cudaMemcpyDeviceToHost) ++copied_to_host;
   host_cuda::enqueue(stream, [=] { return host_cuda::copy(to, from, bytes), true; });
   return cudaSuccess;
 }

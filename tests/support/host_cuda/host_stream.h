@@ -32,6 +32,9 @@ bool loads_eagerly();
 void wait_for_device();
 /// Advances the clock of events by `time`, as if work had taken that much longer.
 void pretend_to_take(std::chrono::nanoseconds time);
+/// Returns the number of copies from the device to the host so far that were added to streams. Code that waits for a
+/// result of the device makes one.
+int copies_to_host();
 /// Copies between any two locations in memory of host or device.
 void copy(void* to, const void* from, std::size_t bytes);
 
