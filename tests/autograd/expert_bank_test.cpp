@@ -161,8 +161,8 @@ TEST(ExpertBank, WritesTheGradientsOfTheFirstPass) {
         dy[i] = static_cast<T>(static_cast<float>(Philox(5, "dy").normal(i)));
       }
       for (std::size_t e = 0; e < rows.size(); ++e) {  // padding rows are zero
-        const auto first = static_cast<std::size_t>(table->view().begin[e] + rows[e]) * 8;
-        const auto end = static_cast<std::size_t>(table->view().begin[e + 1]) * 8;
+        const auto first = static_cast<std::size_t>(table->begin_on_host()[e] + rows[e]) * 8;
+        const auto end = static_cast<std::size_t>(table->begin_on_host()[e + 1]) * 8;
         std::fill(x.begin() + static_cast<std::ptrdiff_t>(first), x.begin() + static_cast<std::ptrdiff_t>(end),
                   T(0.0F));
       }
