@@ -413,6 +413,7 @@ Config unusual() {
                 DispatchKind::direct,
                 7,
                 Overlap::batches,
+                ExpertExchange::bounded,
                 TransportKind::staged,
                 NcclOrder::serial,
                 5,

@@ -14,10 +14,18 @@ same_loss() {
     "$(metric "$work/without/metrics.jsonl" 12 loss)" 1e-4
 }
 same_loss whole
-less() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b) }'; }
-(($(metric "$work/whole/metrics.jsonl" 12 replicas) > 0)) || fail "no replicas were used"
-less "$(metric "$work/whole/metrics.jsonl" 12 rank_imbalance)" \
-  "$(metric "$work/whole/metrics.jsonl" 12 rank_imbalance_without_replicas)" || fail "replicas did not relieve the busiest rank"
+# relieved RUN [FIRST LAST]: fails unless these steps of a run (default: all) had replicas, and their busiest ranks less work than
+# without, on average: whether replicas help in one step depends on the text, whose tokens may choose one expert of each rank.
+relieved() {
+  python3 - "$work/$1/metrics.jsonl" "${2:-1}" "${3:-12}" <<'END' || fail "replicas did not relieve the busiest ranks of $1"
+import json, sys
+file, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+steps = [r for r in map(json.loads, open(file)) if "replicas" in r and first <= r["step"] <= last]
+total = lambda key: sum(r[key] for r in steps)
+sys.exit(not (total("replicas") > 0 and total("rank_imbalance") < total("rank_imbalance_without_replicas")))
+END
+}
+relieved whole
 ! grep -q replicas "$work/without/metrics.jsonl" || fail "replicas without parallel.replicas"
 # Both runs route alike, so what one of them would have without replicas is what the other has.
 close "imbalance without replicas" "$(metric "$work/whole/metrics.jsonl" 1 rank_imbalance_without_replicas)" \
@@ -35,7 +43,8 @@ replicas_of() {
   sed -n '/^Replicas of experts/,/^$/p' "$work/out"
 }
 replicas_of whole >"$work/whole.replicas"
-equal "replicas in routing.h5" "$(awk '/^layer[0-9]/ { sum += $2 } END { print sum }' "$work/whole.replicas")" \
+number() { awk '/^layer[0-9]/ { sum += $2 } END { print sum + 0 }'; }
+equal "replicas in routing.h5" "$(number <"$work/whole.replicas")" \
   "$(python3 -c 'import json, sys; print(sum(json.loads(line)["replicas"] for line in open(sys.argv[1])))' "$work/whole/metrics.jsonl")"
 # same_replicas A B: fails unless two runs had the same replicas, by routing.h5.
 same_replicas() {
@@ -74,8 +83,7 @@ expect 0 ranks 4 "${constant[@]}" --parallel.expert=4 --parallel.replicas=1 --pa
 same_loss off
 same_loss on4
 # The records of steps 4 and 8 and that of step 12; without replicas from step 6 on.
-less "$(replicas_of off | awk '/^layer1/ { print $2 }')" "$(awk '/^layer1/ { print $2 }' "$work/whole.replicas")" ||
-  fail "replicas after the run continued without them"
+(($(replicas_of off | number) < $(number <"$work/whole.replicas"))) || fail "replicas after the run continued without them"
 
 # Repeated passes have the same replicas, and evaluation uses none.
 expect 0 ranks 2 "${replicated[@]}" --run.replay_every=3 --run.audit_every=2 "--run.dir=$work/replayed"
@@ -88,7 +96,7 @@ rolling=("${noisy[@]}" --parallel.expert=2 --parallel.replicas=2 --batch.micro=1
 expect 0 ranks 2 "${rolling[@]}" --run.dir="$work/rolled" --data.train="$work/noisy" --run.rollback=1
 step=$(sed -nE 's/^warning: after step ([0-9]+), .* the run returned to step 60 .*/\1/p' "$work/out")
 [[ -n $step ]] || fail "the run did not return to step 60"
-(($(metric "$work/rolled/metrics.jsonl" 61 replicas) > 0)) || fail "no replicas after the rollback"
+relieved rolled 61 120
 write_noisy_tokens "$work/spliced" 240 $((4 * step))
 expect 0 ranks 2 "${rolling[@]}" --run.dir="$work/spliced-run" --data.train="$work/spliced"
 same_weights "$work/rolled/checkpoints/step-00000120" "$work/spliced-run/checkpoints/step-00000120"
@@ -107,16 +115,13 @@ END
 cat "$config" "$work/stages.ini" >"$work/staged.ini"
 staged=("${replicated[@]/$config/$work/staged.ini}" --checkpoint.every=3)
 expect 0 ranks 2 "${staged[@]}" "--run.dir=$work/staged"
-for step in 4 8 12; do
-  (($(metric "$work/staged/metrics.jsonl" "$step" replicas) > 0)) || fail "no replicas in step $step of a run with stages"
-done
+for last in 4 8 12; do relieved staged $((last - 3)) "$last"; done
 cp -r "$work/staged" "$work/part"
 rm -r "$work"/part/checkpoints/step-0000001* "$work"/part/checkpoints/step-00000009 "$work"/part/checkpoints/LATEST
 expect 0 ranks 2 "${staged[@]}" "--run.dir=$work/part"
 same_weights "$work"/{staged,part}/checkpoints/step-00000012
 expect 0 ranks 4 "${replicated[@]}" --parallel.pipeline=2 --model.layers=2 "--run.dir=$work/dense-first"
-less "$(metric "$work/dense-first/metrics.jsonl" 12 rank_imbalance)" \
-  "$(metric "$work/dense-first/metrics.jsonl" 12 rank_imbalance_without_replicas)" || fail "no replicas behind a dense stage"
+relieved dense-first
 
 expect 2 ranks 2 "${replicated[@]}" --parallel.expert=1 "--run.dir=$work/none"
 says err 'parallel.replicas = 2 with parallel.expert = 1: experts have replicas on other expert ranks only'
