@@ -37,8 +37,8 @@ struct GemmBatch {
   }
 };
 
-/// dw += (high + low)ᵀ · x, or dw = without `accumulate`: a weight gradient whose dy was split by SplitFloat into parts
-/// = [high | low].
+/// dw += (high + low)ᵀ · x, the weight gradient of a dy that SplitFloat has split into parts = [high | low]. Without
+/// `accumulate`, dw is not read: dw = (high + low)ᵀ · x.
 struct SplitWeightGrad {
   Matrix<const bfloat16> parts;  // [rows, 2 · width], width ≥ out
   Matrix<const bfloat16> x;      // [rows, in]

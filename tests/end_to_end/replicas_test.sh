@@ -43,6 +43,7 @@ replicas_of() {
   sed -n '/^Replicas of experts/,/^$/p' "$work/out"
 }
 replicas_of whole >"$work/whole.replicas"
+# number: prints the number of replicas in all layers of a table that replicas_of has printed.
 number() { awk '/^layer[0-9]/ { sum += $2 } END { print sum + 0 }'; }
 equal "replicas in routing.h5" "$(number <"$work/whole.replicas")" \
   "$(python3 -c 'import json, sys; print(sum(json.loads(line)["replicas"] for line in open(sys.argv[1])))' "$work/whole/metrics.jsonl")"
