@@ -88,6 +88,8 @@ cp "$work/timed.ini" "$work/unwarned.ini"
 submit "${job[@]}" --time=1 --signal=B:URG@1 "$scripts/train.sbatch" "$work/unwarned.ini" "${model[@]:1}" \
   "--run.dir=$work/unwarned" --checkpoint.every=50
 unwarned=$id
+reach "$unwarned" unwarned 60
+kill -STOP $(ranks_of unwarned)  # until Slurm ends the job, so that they leave the cores to other tests
 wait_for 90 log_says "$out_of_time" "^lyceum job $out_of_time: requeued" || fail_job "$out_of_time" "was not out of time"
 steps=$(($(steps_done timed) + 50))
 sed -i "s/^steps = .*/steps = $steps/" "$work/timed.ini"
