@@ -147,9 +147,17 @@ class Lab:
         starts = (json.loads(line) for model in models for seed in self.seeds for line in open(self.directory(model, seed) / "starts.jsonl"))
         return sorted({start["program"].split("commit ")[-1].rstrip(")") for start in starts})
 
+    def median_step_seconds(self, model: Model, seed: int) -> float:
+        """Returns the median time of a step of a run. Other runs and programs on the machine affect it."""
+        return statistics.median(line["step_ms"] for line in self.metrics(model, seed)) / 1000
+
+    def step_seconds(self, model: Model) -> float:
+        """Returns the core time of a step: the median of the fastest seed. (A sum over all steps would include pauses.)"""
+        return min(self.median_step_seconds(model, seed) for seed in self.seeds)
+
     def seconds(self, models: list[Model]) -> float:
         """Returns the core time of training all runs of these models."""
-        return sum(line["step_ms"] for model in models for seed in self.seeds for line in self.metrics(model, seed)) / 1000
+        return sum(self.step_seconds(model) * len(self.metrics(model, seed)) for model in models for seed in self.seeds)
 
     def routing(self, model: Model, seed: int, what: str) -> tuple[np.ndarray, list[np.ndarray]]:
         """Returns the steps of the routing log's records, and one dataset of each layer's FFN: `counts`, `mean_probability`, …"""

@@ -12,11 +12,6 @@ from mohd import perplexity as perplexity_of_ablations
 from page import Page, subplots, table
 
 
-def median_step_seconds(lab: Lab, model: Model, seed: int) -> float:
-    """Returns the median time of a step of a run. Other runs and programs on the machine affect it."""
-    return statistics.median(line["step_ms"] for line in lab.metrics(model, seed)) / 1000
-
-
 # --- sizes: Tables 2 and 3, Figures 8 and 9
 
 triple = Model("mohd-x3", _llama | _sub_dimensions | {"model.hidden": 576, "sub_dimensions.attention": 12, "sub_dimensions.ffn": 12,
@@ -172,7 +167,7 @@ def allocation(lab: Lab) -> Page:
     for shared in (0, 1, 2, 4):
         page.claims.append(Claim.above(f"{shared} of 4 shared have a higher loss than 3 of 4", "Figure 12(a)", losses[by_shared[shared].name],
                                        losses[double.name]))
-    seconds = {number: [median_step_seconds(lab, model, seed) for seed in lab.seeds] for number, model in by_number.items()}
+    seconds = {number: [lab.median_step_seconds(model, seed) for seed in lab.seeds] for number, model in by_number.items()}
     page.claims += [
         Claim.above("LLaMA has a higher loss than 0 of 4 shared", "Figure 12(a)", losses[llama.name], losses[by_shared[0].name]),
         Claim.above("8 sub-dimensions have a higher loss than 16", "Figure 12(b)", losses[by_number[8].name], losses[by_number[16].name]),

@@ -16,10 +16,9 @@ models = [model for group in by_rule.values() for model in group]
 
 def loss_at(lab: Lab, model: Model, seed: int, seconds: float) -> float:
     """Returns the last validation loss within the first `seconds` of training, or the first one if it is later."""
-    spent, loss = 0.0, None
+    steps, loss = seconds / lab.step_seconds(model), None
     for line in lab.metrics(model, seed):
-        spent += line["step_ms"] / 1000
-        if spent > seconds and loss is not None:
+        if line["step"] > steps and loss is not None:
             break
         loss = line["valid_loss"] if line.get("valid_loss") is not None else loss
     return loss

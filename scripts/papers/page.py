@@ -1,4 +1,5 @@
 """Writes docs/papers/NAME.md with its pictures and its figures (NAME.json), and the table of all claims."""
+import hashlib
 import json
 import math
 import platform
@@ -89,10 +90,12 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Pa
         page.results["bits_per_byte"] = bits
     out.mkdir(parents=True, exist_ok=True)
     claims = sorted(page.claims, key=lambda claim: order_of_verdicts.index(claim.verdict))
+    configurations = "\n\n".join(f"```ini\n; {model.name}\n{lab.configuration(model)}\n```" for model in page.models)
     tokens = lab.steps * int(lab.base["batch.global"]) * int(lab.base["batch.seq_len"])
     made = {"date": date.today().isoformat(), "commit": ", ".join(lab.commits(page.models)), "scripts": _scripts(), "machine": _machine(),
             "steps": lab.steps, "tokens": tokens, "seeds": len(lab.seeds), "seconds_of_training": round(seconds), "command": command,
-            "text": lab.corpus.tokens, "held_out": lab.corpus.held_out(), "text_digest": lab.corpus.digest}
+            "text": lab.corpus.tokens, "held_out": lab.corpus.held_out(), "text_digest": lab.corpus.digest,
+            "configurations": hashlib.sha256(configurations.encode()).hexdigest()[:8]}
     figures = json.dumps({"made": made, "claims": [asdict(claim) for claim in claims], "results": page.results}, indent=1) + "\n"
     if lab.seeds[0] != 1:  # seeds of pages begin with 1
         file = out / f"{name}-seeds-{lab.seeds[0]}-{lab.seeds[-1]}.json"
@@ -107,7 +110,6 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Pa
                   [[claim.text, claim.paper, claim.ours, _each(claim.seeds), f"**{claim.verdict}**"] for claim in claims]),
             f"Claims and differences are mean ± half of the 95 % confidence interval over {counted(len(lab.seeds), 'seed')}, paired by seed; "
             "losses and other values are mean ± standard deviation. [README.md](README.md) defines the verdicts.", *page.sections]
-    configurations = "\n\n".join(f"```ini\n; {model.name}\n{lab.configuration(model)}\n```" for model in page.models)
     text += ["## How this page was made",
              f"`{command}`, on {made['date']} on {made['machine']}; the models were trained by the program of commit {made['commit']}, and the page was made by "
              f"scripts of commit {made['scripts']}. {lab.steps} steps (pre-training) of {lab.base['batch.global']} sequences of {lab.base['batch.seq_len']} "
@@ -120,12 +122,15 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Pa
     return out / f"{name}.md"
 
 
-def _repeated(out: Path, name: str) -> list[tuple[str, str, list[Claim]]]:
-    """Returns the repetitions of a page with other seeds: the seeds, the digest of the text, and the claims."""
+def _repeated(out: Path, name: str, made: dict) -> list[tuple[str, str, list[Claim]]]:
+    """Returns the repetitions of a page with other seeds: the seeds, the digest of the text, and the claims. made: of the page;
+    repetitions with other configurations are left out."""
     found = []
     for file in sorted(out.glob(f"{name}-seeds-*.json")):
         first, last = file.stem.split("-")[-2:]
         page = json.loads(file.read_text())
+        if page["made"].get("configurations") != made.get("configurations"):
+            continue
         found.append((f"{first} to {last}", page["made"]["text_digest"][:8], [Claim(**fields) for fields in page["claims"]]))
     return found
 
@@ -250,7 +255,7 @@ def write_summary(out: Path, experiments: dict, base, full_steps: int) -> None:
     for name, experiment in experiments.items():
         if name not in pages:
             continue
-        others = _repeated(out, name)
+        others = _repeated(out, name, pages[name]["made"])
         note = pages[name]["made"].get("note")
         page_title = f"[{experiment.title}]({name}.md)" + (f" ({note})" if note else "")
         for claim in (Claim(**fields) for fields in pages[name]["claims"]):

@@ -89,7 +89,7 @@ def run(lab: Lab) -> Page:
         axis.axhline(statistics.fmean(loss(model)), color="C3", linestyle=line, label=text)
     axis.set_xlabel("experts per token, of 16")
     axis.set_ylabel("held-out loss, nats per token")
-    axis.legend(frameon=False)
+    axis.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))  # beside the lines
     page.section("Loss against the number of experts", page.figure("smoe-dropout.png", "Loss against the number of experts", figure),
                  table(["experts per token", *[str(k) for k in ks]],
                        [[model.name, *[Spread.of(loss(model, k)) for k in ks]] for model in with_experts]),

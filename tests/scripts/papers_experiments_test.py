@@ -2,11 +2,14 @@
 """Tests parts of the experiments in scripts/papers: names and descriptions of manual pages and questions about them, excerpts
 with their domains, claims with the papers' figures, the reference of activation flow, parameters of adapters, the list of what is to run and its options, and what experiments train."""
 import contextlib
+import functools
 import importlib.util
 import io
+import json
 import os
 import random
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +25,7 @@ import deepseekmoe  # noqa: E402
 import excerpts  # noqa: E402
 import experiments  # noqa: E402
 import flow  # noqa: E402
+import lab  # noqa: E402
 import main  # noqa: E402
 import moduleformer_more  # noqa: E402
 import mohd_more  # noqa: E402
@@ -332,6 +336,20 @@ class Experiments(unittest.TestCase):
         noted = page._to_run(pages, all_of_them, 2400)
         self.assertLess(noted.index("Old"), noted.index("None yet"))
         self.assertEqual(page._to_run({"new": pages["new"]}, {"new": all_of_them["new"]}, 2400), "")
+
+    def test_repetitions_of_the_same_models(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for seeds, configurations in (("4-6", "0123abcd"), ("7-9", "89ef4567")):
+                made = {"text_digest": "00112233445566", "configurations": configurations}
+                Path(folder, f"few-seeds-{seeds}.json").write_text(json.dumps({"made": made, "claims": []}))
+            self.assertEqual(page._repeated(Path(folder), "few", {"configurations": "0123abcd"}), [("4 to 6", "00112233", [])])
+
+    def test_time_of_training(self):  # of the faster seed, without the pause in one of its steps
+        of_seed = {1: [20.0, 21.0, 19.0], 2: [10.0, 50_000.0, 9.0]}
+        runs = SimpleNamespace(seeds=[1, 2], metrics=lambda model, seed: [{"step_ms": time} for time in of_seed[seed]])
+        runs.median_step_seconds = functools.partial(lab.Lab.median_step_seconds, runs)
+        runs.step_seconds = functools.partial(lab.Lab.step_seconds, runs)
+        self.assertAlmostEqual(lab.Lab.seconds(runs, ["model"]), 6 * 0.010)
 
     def test_claims_that_need_more_seeds(self):
         made = {"seconds_of_training": 7200, "seeds": 3, "steps": 2400}
