@@ -87,6 +87,7 @@ def run(lab: Lab) -> Page:
     for model, text, line in ((dense, "dense", "-"), (plain, "dense, dropout", "--"), (concrete, "dense, concrete dropout", "-."),
                               (block, "dense, DropBlock", ":")):
         axis.axhline(statistics.fmean(loss(model)), color="C3", linestyle=line, label=text)
+    axis.set_xticks(ks)
     axis.set_xlabel("experts per token, of 16")
     axis.set_ylabel("held-out loss, nats per token")
     axis.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))  # beside the lines
