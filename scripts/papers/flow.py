@@ -110,16 +110,20 @@ def run(lab: Lab) -> Page:
                       label=f"{site}, {of}")
         right.plot(range(len(known[0][site, "output"])), [statistics.fmean(top_share(run[site, "output"][i], 0.1) for run in known)
                                                          for i in range(len(known[0][site, "output"]))], marker="o", label=f"{site}, output")
+    parts = np.linspace(0, 1, 33)[1:]
+    left.plot(parts, [share_of_normal(part, hidden) for part in parts], "k:", label="independent normal numbers")
     left.set_xlabel("largest dimensions, of all")
     left.set_ylabel("share of the magnitude")
     left.legend(frameon=False, fontsize=8)
+    right.set_xticks(range(len(known[0]["ffn", "output"])))
     right.set_xlabel("layer")
     right.set_ylabel("share of the top 10 %")
     right.legend(frameon=False, fontsize=8)
     page.section("Figures 3 to 5", page.figure("mohd-flow.png", "Shares of the largest dimensions, and of the top 10 % by layer", figure),
                  table(["vector", "magnitude", "median", "top 24 %", "top 50 %", "high in 2", "high in 9", "high in 1 of 5"], rows),
                  f"Means over layers, of {hidden} dimensions; *high* is one of the top 20 % of a token. The paper's 2,672 dimensions that are high in two "
-                 "tokens are more than the 819 of one token, so its threshold is another one, which it does not give.")
+                 "tokens are more than the 819 of one token, so its threshold is another one, which it does not give. Inputs are those after the norm, whose "
+                 "weights begin at 1 and change little in so few updates; so their magnitude is near 1, and that of outputs, relative to it, is large.")
     page.results |= {"output_of_input": relative, "top_24_percent": over_seeds(("attention", "input"), held(part_of_1000)),
                      "top_50_percent": over_seeds(("attention", "input"), held(0.5))}
     page.models = models
