@@ -128,9 +128,10 @@ for preset in "${presets[@]}"; do
 done
 
 # Runs ctest once for all builds, so that a test that waits leaves its cores to tests of another build. Tests of the optimised
-# build often wait, for Slurm for example, so the sanitized build is compiled meanwhile, as the fixture of its tests. Compilers
-# have the lowest priority: at equal priority a message between ranks would wait for their time slices, which makes tests with
-# many ranks ten times slower. For the same reason tests that only compute are started with nice (tests/CMakeLists.txt).
+# build often wait, for Slurm for example, so the sanitized build is compiled meanwhile, as the fixture of its tests. Its
+# compilers have the lowest priority, and one slot, since they take the cores that others leave: at equal priority a message
+# between ranks would wait for their time slices, which makes tests with many ranks ten times slower. For the same reason tests
+# that only compute are started with nice (tests/CMakeLists.txt).
 together=build/tests
 rm -rf "$together" build/*/tests/reports/*.json
 mkdir -p "$together"

@@ -156,7 +156,7 @@ class Lab:
         return min(self.median_step_seconds(model, seed) for seed in self.seeds)
 
     def seconds(self, models: list[Model]) -> float:
-        """Returns the core time of training all runs of these models."""
+        """Returns the core time of training all runs of these models, estimated from step_seconds()."""
         return sum(self.step_seconds(model) * len(self.metrics(model, seed)) for model in models for seed in self.seeds)
 
     def routing(self, model: Model, seed: int, what: str) -> tuple[np.ndarray, list[np.ndarray]]:

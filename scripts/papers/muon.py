@@ -16,7 +16,7 @@ models = [model for group in by_rule.values() for model in group]
 
 def loss_at(lab: Lab, model: Model, seed: int, seconds: float) -> float:
     """Returns the last validation loss within the first `seconds` of training, or the first one if it is later."""
-    steps, loss = seconds / lab.step_seconds(model), None
+    steps, loss = round(seconds / lab.step_seconds(model)), None
     for line in lab.metrics(model, seed):
         if line["step"] > steps and loss is not None:
             break

@@ -5,6 +5,7 @@ import math
 import platform
 import statistics
 import subprocess
+import sys
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
@@ -113,7 +114,8 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Pa
     text += ["## How this page was made",
              f"`{command}`, on {made['date']} on {made['machine']}; the models were trained by the program of commit {made['commit']}, and the page was made by "
              f"scripts of commit {made['scripts']}. {lab.steps} steps (pre-training) of {lab.base['batch.global']} sequences of {lab.base['batch.seq_len']} "
-             f"tokens ({tokens / 1e6:.2f} M tokens) for each model and seed; all steps together took {_duration(seconds)} of one core. Text "
+             f"tokens ({tokens / 1e6:.2f} M tokens) for each model and seed, unless its configuration differs; all steps together take {_duration(seconds)} of one core "
+             f"(median steps of the fastest seed). Text "
              f"{made['text_digest'][:8]}: {sum(lab.corpus.tokens.values()) / 1e6:.1f} M tokens for training ({domains}), {made['held_out'] / 1e6:.2f} M held "
              f"out. Paper: {page.paper}.",
              "Configurations, without seed and folders:", configurations]
@@ -123,13 +125,14 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Pa
 
 
 def _repeated(out: Path, name: str, made: dict) -> list[tuple[str, str, list[Claim]]]:
-    """Returns the repetitions of a page with other seeds: the seeds, the digest of the text, and the claims. made: of the page;
-    repetitions with other configurations are left out."""
+    """Returns the repetitions of a page with other seeds: the seeds, the digest of the text, and the claims. made: the page's record
+    of how it was made. Names repetitions whose configurations differ, and leaves them out."""
     found = []
     for file in sorted(out.glob(f"{name}-seeds-*.json")):
         first, last = file.stem.split("-")[-2:]
         page = json.loads(file.read_text())
         if page["made"].get("configurations") != made.get("configurations"):
+            print(f"{file} is left out, since its models are not configured as those of {name}.md; to compare them, make both again", file=sys.stderr)
             continue
         found.append((f"{first} to {last}", page["made"]["text_digest"][:8], [Claim(**fields) for fields in page["claims"]]))
     return found

@@ -29,6 +29,7 @@ import lab  # noqa: E402
 import main  # noqa: E402
 import moduleformer_more  # noqa: E402
 import mohd_more  # noqa: E402
+import muon  # noqa: E402
 import numpy as np  # noqa: E402
 import page  # noqa: E402
 import smoe_more  # noqa: E402
@@ -342,7 +343,12 @@ class Experiments(unittest.TestCase):
             for seeds, configurations in (("4-6", "0123abcd"), ("7-9", "89ef4567")):
                 made = {"text_digest": "00112233445566", "configurations": configurations}
                 Path(folder, f"few-seeds-{seeds}.json").write_text(json.dumps({"made": made, "claims": []}))
-            self.assertEqual(page._repeated(Path(folder), "few", {"configurations": "0123abcd"}), [("4 to 6", "00112233", [])])
+            with contextlib.redirect_stderr(io.StringIO()) as messages:
+                self.assertEqual(page._repeated(Path(folder), "few", {"configurations": "0123abcd"}), [("4 to 6", "00112233", [])])
+            self.assertRegex(messages.getvalue(), r"^\S*few-seeds-7-9\.json is left out, since its models are not configured as those of few\.md; [^\n]*\n$")
+            with contextlib.redirect_stderr(io.StringIO()) as messages:  # a page from before configurations were compared
+                self.assertEqual(page._repeated(Path(folder), "few", {}), [])
+            self.assertEqual(messages.getvalue().count("is left out"), 2)
 
     def test_time_of_training(self):  # of the faster seed, without the pause in one of its steps
         of_seed = {1: [20.0, 21.0, 19.0], 2: [10.0, 50_000.0, 9.0]}
@@ -350,6 +356,13 @@ class Experiments(unittest.TestCase):
         runs.median_step_seconds = functools.partial(lab.Lab.median_step_seconds, runs)
         runs.step_seconds = functools.partial(lab.Lab.step_seconds, runs)
         self.assertAlmostEqual(lab.Lab.seconds(runs, ["model"]), 6 * 0.010)
+
+    def test_loss_after_equal_time(self):
+        lines = [{"step": step, "valid_loss": 3 - step / 1000 if step % 10 == 0 else None} for step in range(1, 101)]
+        for second in (0.001, 0.0123456, 1 / 3):  # of a step
+            runs = SimpleNamespace(metrics=lambda model, seed: lines, step_seconds=lambda model: second)
+            whole = sum([second * 100] * 3) / 3
+            self.assertEqual([muon.loss_at(runs, "model", 1, share * whole) for share in (0.05, 0.1, 0.55, 1, 2)], [2.99, 2.99, 2.95, 2.9, 2.9])
 
     def test_claims_that_need_more_seeds(self):
         made = {"seconds_of_training": 7200, "seeds": 3, "steps": 2400}

@@ -88,11 +88,12 @@ cp "$work/timed.ini" "$work/unwarned.ini"
 submit "${job[@]}" --time=1 --signal=B:URG@1 "$scripts/train.sbatch" "$work/unwarned.ini" "${model[@]:1}" \
   "--run.dir=$work/unwarned" --checkpoint.every=50
 unwarned=$id
-reach "$unwarned" unwarned 60
-kill -STOP $(ranks_of unwarned)  # until Slurm ends the job, so that they leave the cores to other tests
 wait_for 90 log_says "$out_of_time" "^lyceum job $out_of_time: requeued" || fail_job "$out_of_time" "was not out of time"
 steps=$(($(steps_done timed) + 50))
 sed -i "s/^steps = .*/steps = $steps/" "$work/timed.ini"
+reach "$unwarned" unwarned 60
+# Until Slurm ends the job, its ranks leave the cores to other tests.
+kill -STOP $(ranks_of unwarned) || fail_job "$unwarned" "has no ranks"
 wait_for 120 log_says "$unwarned" "^lyceum job $unwarned: requeued" || fail_job "$unwarned" "was not out of time"
 sed -i "s/^steps = .*/steps = $(($(steps_done unwarned) + 50))/" "$work/unwarned.ini"
 complete 240 "$unwarned"
