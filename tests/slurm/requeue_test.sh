@@ -47,7 +47,13 @@ print(a['slurm_job_id'], a['slurm_restart_count'], a['slurm_job_nodelist'])")" "
 submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/preempted"
 reach "$id" preempted 60
 low=$id
+# Its ranks rest until Slurm has sent the signal, since the run may take only seconds.
+kill -STOP $(ranks_of preempted) || fail_job "$low" "has no ranks"
 submit "${job[@]}" --partition=high --exclusive --wrap="sleep 1"
+signalled() { [[ $(scontrol show job "$low") == *PreemptTime=2* ]]; }
+wait_for 60 signalled || fail_job "$low" "not preempted"
+sleep 1
+kill -CONT $(ranks_of preempted)
 complete 240 "$id"
 complete 240 "$low"
 expect_log "$low" "^stopped on request after step"
