@@ -157,7 +157,7 @@ class Lab:
 
     def seconds(self, models: list[Model]) -> float:
         """Returns the core time of training all runs of these models, estimated from step_seconds()."""
-        return sum(self.step_seconds(model) * len(self.metrics(model, seed)) for model in models for seed in self.seeds)
+        return sum(self.step_seconds(model) * sum(len(self.metrics(model, seed)) for seed in self.seeds) for model in models)
 
     def routing(self, model: Model, seed: int, what: str) -> tuple[np.ndarray, list[np.ndarray]]:
         """Returns the steps of the routing log's records, and one dataset of each layer's FFN: `counts`, `mean_probability`, …"""
