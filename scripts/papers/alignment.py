@@ -20,16 +20,19 @@ def run(lab: Lab) -> Page:
              for model in models}
     lab.train(list(tuned.values()))
     everything = [*models, *tuned.values()]
+    # A checkpoint of a chat model would otherwise pack and mask this text, too.
+    on_text = (f"--data.valid={lab.corpus.valid()}", "--data.samples=stream", "--data.document_mask=false")
     on_chats = (f"--data.valid={made.valid}", "--data.samples=packed", "--data.document_mask=true")
-    chat_loss, text_loss = lab.losses(everything, *on_chats), lab.losses(everything, f"--data.valid={lab.corpus.valid()}")
+    chat_loss, text_loss = lab.losses(everything, *on_chats), lab.losses(everything, *on_text)
     lab.losses(models)
     answers = {name: [100 * run[0]["acc_norm"] for run in of] for name, of in lab.tasks(everything, ("--tasks", str(made.questions))).items()}
     scores = lab.scores(everything)
     gain = {model.name: minus(answers[tuned[model.name].name], answers[model.name]) for model in models}
     page = Page("DeepSeekMoE (arXiv:2401.06066), section 6, Table 5",
                 f"Models of the other pages are fine-tuned on {made.count:,} chats made from the manual pages of this machine (\"What is NAME?\", with the "
-                f"description of the page as the answer), packed, with a constant rate, for {steps} steps; only answers are trained. Questions from held-out "
-                "pages have four descriptions to choose from. The paper claims that mixtures can be aligned as well as dense models: DeepSeekMoE Chat 16B is "
+                f"description of the page as the answer), packed, with a constant rate, for {steps} steps, which read the chats "
+                f"{made.passes(lab, steps):.1f} times (8 in the paper); only answers are trained. {made.asked} questions from held-out pages have four "
+                "descriptions to choose from. The paper claims that mixtures can be aligned as well as dense models: DeepSeekMoE Chat 16B is "
                 "comparable to dense models of 7B parameters, with 40 % of their computation. Here, both models have equal computation, so the mixture "
                 "should be better. Accuracies of answers are per byte of the answer.")
     none = [0.0] * len(lab.seeds)

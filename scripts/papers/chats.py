@@ -22,6 +22,11 @@ class Chats:
     questions: Path  # items for `lyceum eval --tasks`, from held-out pages
     count: int  # chats for training
     tokens: int  # of these chats
+    asked: int  # number of items in `questions`
+
+    def passes(self, lab: Lab, steps: int) -> float:
+        """Returns how often this many steps with the lab's batches read the chats for training."""
+        return steps * int(lab.base["batch.global"]) * int(lab.base["batch.seq_len"]) / self.tokens
 
 
 def name_and_description(page: str) -> tuple[str, str] | None:
@@ -58,7 +63,8 @@ def questions(pairs: list[tuple[str, str]], most: int, seed: int) -> list[dict]:
 
 
 def collect(most: int, most_held_out: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Returns names with descriptions for training and held-out ones, from the manual pages of this machine."""
+    """Returns names with descriptions for training and held-out ones, from the manual pages of this machine. No held-out name
+    or description is also in training."""
     manuals = next(domain for domain in text.domains(Path(__file__).resolve().parents[2]) if domain.name == "manuals")
     parts: dict[bool, dict[str, str]] = {False: {}, True: {}}
     for _, page, held_out in text.texts(manuals):
@@ -66,7 +72,8 @@ def collect(most: int, most_held_out: int) -> tuple[list[tuple[str, str]], list[
             parts[held_out].setdefault(*found)
         if len(parts[False]) == most and len(parts[True]) == most_held_out:
             break
-    held_out = sorted((name, described) for name, described in parts[True].items() if name not in parts[False])
+    trained = set(parts[False].values())
+    held_out = sorted((name, described) for name, described in parts[True].items() if name not in parts[False] and described not in trained)
     if len({described for _, described in held_out}) < 20:
         raise Failed(f"the manual pages of this machine have {len(held_out)} names with a description that are held out and not in training: at least 20 "
                      "with different descriptions are needed", 3)
@@ -88,9 +95,10 @@ def write(lab: Lab, name: str, questions_file: str, make: Callable[[], tuple[lis
                             str(folder / f"{name}-{part}"))
             source.unlink()
         write_whole(folder / questions_file, "".join(json.dumps(item) + "\n" for item in items))
-        write_whole(record, json.dumps({"chats": len(trained)}) + "\n")
+        write_whole(record, json.dumps({"chats": len(trained), "questions": len(items)}) + "\n")
     tokens = json.loads((folder / f"{name}-train.json").read_text())["tokens"]
-    return Chats(folder / f"{name}-train", folder / f"{name}-valid", folder / questions_file, json.loads(record.read_text())["chats"], tokens)
+    numbers = json.loads(record.read_text())
+    return Chats(folder / f"{name}-train", folder / f"{name}-valid", folder / questions_file, numbers["chats"], tokens, numbers["questions"])
 
 
 def prepare(lab: Lab, most: int = 4000, most_held_out: int = 400) -> Chats:

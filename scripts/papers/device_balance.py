@@ -41,7 +41,8 @@ def run(lab: Lab) -> Page:
     page = Page("DeepSeekMoE (arXiv:2401.06066), section 3.3; factors of section 7.1",
                 f"The routed experts of DeepSeekMoE are divided into {devices} groups of {63 // devices}. A small expert-level factor prevents that few "
                 "experts get all tokens, and a larger device-level one evens the load of the groups. The paper says that strict balance of experts "
-                "compromises the model, and that only the load of devices must be even; it prints no figures for this. MaxVio is the load of the "
+                "compromises the model, and that only the load of devices must be even; it prints no figures for this. (Its 145B model has "
+                "4 groups.) MaxVio is the load of the "
                 f"busiest expert or group over the mean, minus 1, over {counted(lab.routing_every, 'step')}, averaged over layers and the last quarter "
                 "of training.")
     page.claims += [
@@ -50,7 +51,7 @@ def run(lab: Lab) -> Page:
                     losses[strict.name], losses[both.name]),
         Claim.above("with the device-level loss, experts have a higher MaxVio than with the strict expert-level loss", "section 3.3",
                     of_experts[both.name], of_experts[strict.name], unit=""),
-        Claim.above("the device-level loss alone leaves experts with a higher MaxVio than both losses", "section 3.3", of_experts[device_only.name],
+        Claim.above("the device-level loss alone leaves experts with a higher MaxVio than both losses", "not compared", of_experts[device_only.name],
                     of_experts[both.name], unit=""),
     ]
     page.section("Balance and its cost",

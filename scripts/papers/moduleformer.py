@@ -121,7 +121,8 @@ def run(lab: Lab) -> Page:
     page = Page("ModuleFormer (arXiv:2306.04640), sections 3 and 4, Figure 2, Table 5",
                 "Attention and FFNs are mixtures, with stick-breaking attention. A loss that raises the mutual information of tokens and experts "
                 "keeps all experts in use and makes each choice certain, where Switch's loss only evens the load. Fine-tuning that concentrates the "
-                "load on few experts lets the others be pruned (Figure 2). New experts learn a new domain while the old ones are frozen; a penalty on "
+                "load on few experts lets the others be pruned (Figure 2); choices are counted on text for training here, and "
+                "on development data in the paper. New experts learn a new domain while the old ones are frozen; a penalty on "
                 "the new rows of the router trades what is learned for what is forgotten (Table 5). The paper measures accuracies; here it is the loss.")
     lightest, heaviest = grown[penalties[0]].name, grown[penalties[-1]].name
     page.claims += [

@@ -26,8 +26,8 @@ def sizes(lab: Lab) -> Page:
     lab.train(size_models)
     losses, scores = lab.losses(size_models), lab.scores(size_models)
     page = Page("MoHD (arXiv:2412.05644), Tables 2 and 3, Figures 8 and 9",
-                "MoHD with two, three and four times LLaMA's hidden dimension and as many activated parameters of blocks (4 of 8, 12 and 16 "
-                "sub-dimensions, 3 of them shared), and with half and three quarters of them activated; three quarters are 6 of 8 here, where "
+                "MoHD with two, three and four times LLaMA's hidden dimension and as many activated parameters of blocks, but for those of fusion and "
+                "routers, which are more at this size (4 of 8, 12 and 16 sub-dimensions, 3 of them shared; the table has the numbers), and with half and three quarters of them activated; three quarters are 6 of 8 here, where "
                 "Table 3 of the paper has 4 of 12. The paper reports accuracies, of which the table "
                 "shows the average: all expansions are better than LLaMA, ×3 and ×4 about as good as ×2. Embedding and head grow with the hidden "
                 "dimension, which at this size is much of the model.")

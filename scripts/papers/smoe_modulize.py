@@ -9,11 +9,12 @@ from smoe_dropout import dense, experts, no_dropout
 
 models = [dense]
 ks = [2, 4, 8, 12, 16]
+counted_on = "documentation"  # whose text for training shows which units are active for the same tokens: `convert` reads one data set
 
 
 def run(lab: Lab) -> Page:
     split = ("modulize", "--experts", str(experts))
-    by = {"weights": split, "coactivation": (*split, "--by", "coactivation", "--data", str(lab.corpus.folder / "all-valid"), "--batches", "4")}
+    by = {"weights": split, "coactivation": (*split, "--by", "coactivation", "--data", str(lab.corpus.folder / f"{counted_on}-train"), "--batches", "32")}
     # Gates of 1, the default of modulize, keep the function of the dense model with all experts.
     modulized = {name: Model(f"modulized-{name}", {"run.steps": 0}, dense, words) for name, words in by.items()}
     tuning = max(10, lab.steps // 3)
@@ -29,10 +30,11 @@ def run(lab: Lab) -> Page:
                            [(model, seed, ()) for model in (dense, longer) for seed in lab.seeds])
     loss = lambda model, k=experts: [results[model.name, seed, arguments(k)]["loss"] for seed in lab.seeds]
     page = Page("SMoE-Dropout (arXiv:2303.01610), modulization; MoEfication (arXiv:2110.01786)",
-                f"A trained dense FFN, {dense.keys['model.ffn_hidden']} wide, is divided into {experts} experts, by similar weights or by units that are active for the same tokens, "
-                f"and trained for a third of the steps more, while a random router chooses 2 to all experts. The gates are 1, so that the divided model with "
+                f"A trained dense FFN, {dense.keys['model.ffn_hidden']} wide, is divided into {experts} experts, by similar weights or by units that are active for the same tokens "
+                f"of {counted_on}, and trained for a third of the steps more, while a random router chooses 2 to all experts. The gates are 1, so that the divided model with "
                 "all experts is the dense one. The paper divides dense models before training; this page compares it with a start from scratch "
-                f"({from_scratch.name}, with as many updates in all, whose gates add up to 1), and with as many more steps of the dense model. No model has "
+                f"({from_scratch.name}, with as many updates in all, whose gates add up to 1), and with as many more steps of the dense model. Steps after "
+                "dense training begin again at the highest rate and read the first text again, whereas a start from scratch only reads new text. No model has "
                 "dropout. MoEfication selects experts by their inputs; here a fixed random router draws them.")
     half = experts // 2
     page.claims += [

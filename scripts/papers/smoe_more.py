@@ -68,13 +68,14 @@ def transfer(lab: Lab) -> Page:
         accuracy[task] = {name: [100 * run[0][scored[task]] for run in of] for name, of in results.items()}
         accuracy_before[task] = {name: [100 * run[i][scored[task]] for run in of] for name, of in before.items()}
     steps = max(10, lab.steps // 3)
-    passes = {task: steps * int(lab.base["batch.global"]) * int(lab.base["batch.seq_len"]) / made.tokens for task, made in tasks.items()}
+    passes = {task: made.passes(lab, steps) for task, made in tasks.items()}
     page = Page("SMoE-Dropout (arXiv:2303.01610), Table 2",
                 "Pre-trained models are fine-tuned on a downstream task: SMoE-Dropout with half and with all of its experts, the others with all. The paper's "
                 f"tasks need models of another size. Instead, models name the domain of {excerpts.words} words from held-out files, one of five, in place of "
                 "sentiment (SST-2), and choose the description of a command from four, in place of common sense (CSQA): "
                 f"{tasks['excerpts'].count:,} excerpts (equally many of each domain) and {tasks['chats'].count:,} names for training, {steps} steps, which read the "
-                f"excerpts {passes['excerpts']:.1f} and the names {passes['chats']:.1f} times; only answers are trained. The rate is 0.4 times that of "
+                f"excerpts {passes['excerpts']:.1f} and the names {passes['chats']:.1f} times; only answers are trained. Questions are about "
+                f"{tasks['excerpts'].asked} and {tasks['chats'].asked} held-out ones. The rate is 0.4 times that of "
                 f"pre-training, as in the authors' scripts, and the dropout is kept. {growing} The paper claims that SMoE-Dropout with all experts is best, and "
                 "that with half of them it is close to the dense model.")
     of = lambda task, row: accuracy[task][models[task][row].name]

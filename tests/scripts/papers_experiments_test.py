@@ -96,7 +96,7 @@ class PaperLab:
 
 def without_text():
     """Returns a context in which chats and excerpts are not made."""
-    made = chats.Chats(Path("train"), Path("valid"), Path("questions.jsonl"), 1, 1000)
+    made = chats.Chats(Path("train"), Path("valid"), Path("questions.jsonl"), 1, 1000, 1)
     context = contextlib.ExitStack()
     for module in (chats, excerpts):
         context.enter_context(mock.patch.object(module, "prepare", lambda lab: made))
@@ -163,6 +163,16 @@ class ManualPages(unittest.TestCase):
             self.assertIn((item["context"].removeprefix("What is ").removesuffix("?\n"), item["choices"][item["answer"]]), pairs)
         self.assertEqual(len({item["answer"] for item in items}), 4)
         self.assertEqual(items, chats.questions(pairs, 20, 1))
+
+
+    def test_nothing_held_out_is_in_training(self):
+        page = lambda name, described: f".SH NAME\n{name} \\- {described}\n.SH X\n"
+        found = [(None, page(f"trained{i}", f"what it does, {i}"), False) for i in range(5)]
+        found += [(None, page(f"other{i}", f"something else, {i}"), True) for i in range(20)]
+        found += [(None, page("trained1", "a second page of it"), True), (None, page("alias", "what it does, 2"), True)]
+        with mock.patch.object(chats.text, "texts", lambda domain: found):
+            trained, held_out = chats.collect(100, 100)
+        self.assertEqual((len(trained), sorted(name for name, _ in held_out)), (5, sorted(f"other{i}" for i in range(20))))
 
 
 class Excerpts(unittest.TestCase):
