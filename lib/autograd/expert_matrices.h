@@ -21,8 +21,8 @@ std::vector<Matrix<const T>> expert_values(const std::vector<Expert>& experts, W
 }
 
 /// Adds to the gradient of one parameter of every expert, or writes it if it is empty, skipping experts whose parameter
-/// is not trained. `grad` describes the product over all experts, without d_weights and accumulate. One launch per
-/// range of consecutive trained experts whose gradients are all sums or all empty.
+/// is not trained. `grad` describes the product over all experts, without d_weights and accumulate. Makes one launch
+/// per range of consecutive trained experts whose gradients are either all sums or all empty.
 template <class T, class Expert, class Which>
 void add_expert_gradients(const Stream& stream, const GroupedWeightGrad<T>& grad, const std::vector<Expert>& experts,
                           Which which) {

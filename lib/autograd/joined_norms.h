@@ -5,8 +5,8 @@
 
 namespace lyceum {
 
-/// y[t] = [RmsNorm(a[t]) | RmsNorm(b[t])], the norms of two inputs side by side. a and b [tokens, hidden], y [tokens,
-/// 2 · hidden]. All tensors have one type. RmsNorm::graded must be unset: all rows add to the gradients of the weights.
+/// y[t] = [RmsNorm(a[t]) | RmsNorm(b[t])], the norms of two inputs side by side. a and b [tokens, hidden],
+/// y [tokens, 2 · hidden]. All tensors have one type. RmsNorm::graded must be unset in both norms.
 struct JoinedNorms {
   RmsNorm a, b;
 

@@ -24,17 +24,17 @@ struct KeyValueCache {
   std::int64_t rows() const { return window > 0 ? std::min(window, capacity) : capacity; }
 };
 
-/// Appends the rows of `k` and `v`, one per new position, to the cache. Afterwards `k` and `v` are views of the rows
-/// that the new positions attend to: all positions so far or, with a window, at least those that some new position
-/// sees. They are in the order of positions and end with the last one, except that the rows that one new position sees
-/// in a full ring buffer are in the order of the buffer, since a softmax does not depend on the order. The views are of
-/// the cache, of the new rows, or of the two returned tensors, which must be kept until the views have been used.
-/// Throws an Error if the sequence becomes longer than the capacity.
+/// Appends the rows of `k` and `v`, one per new position, to the cache. Then sets `k` and `v` to the rows that the new
+/// positions attend to: all positions so far or, with a window, at least those that some new position sees. They are in
+/// the order of positions and end with the newest, with one exception: if a single position is appended to a full ring
+/// buffer, they are in the order of the buffer, which a softmax does not depend on. `k` and `v` then refer to the
+/// cache, to the new rows, or to the two returned tensors, which the caller must keep until they have been used. Throws
+/// an Error if the sequence becomes longer than the capacity.
 template <class T>
 [[nodiscard]] std::array<Tensor, 2> continue_from(const Stream& stream, KeyValueCache& cache, Matrix<T>& k,
                                                   Matrix<T>& v);
-/// Appends `rows` to a cache that uses only `keys`, and lets `rows` refer to the rows that the new positions attend to,
-/// as above. Returns the tensor that must be kept.
+/// Does the same for a cache that uses only `keys`: appends `rows`, and sets `rows` to the rows that the new positions
+/// attend to. Returns the tensor that the caller must keep.
 template <class T>
 [[nodiscard]] Tensor continue_from(const Stream& stream, KeyValueCache& cache, Matrix<T>& rows);
 

@@ -7,8 +7,8 @@
 
 namespace lyceum {
 
-/// Measures the largest scores of the heads of an attention, if that is wanted. Pass of_queries() to the kernel
-/// AttentionForward, then call raise(). A is the accumulator type of the attention.
+/// Measures the largest score of each head of an attention, if the caller has memory for it. Pass of_queries() to the
+/// kernel AttentionForward, then call raise(). A is the accumulator type of the attention.
 template <class A>
 class LargestLogits {
  public:
@@ -18,7 +18,7 @@ class LargestLogits {
   }
   /// Returns memory for AttentionForward::largest; empty if nothing is measured.
   Matrix<A> of_queries() const { return of_queries_.defined() ? of_queries_.matrix<A>() : Matrix<A>(); }
-  /// Raises the largest scores of the heads to those of the queries.
+  /// Sets the largest score of each head to the maximum of its present value and the scores of all queries.
   void raise(const Stream& stream) const {
     if (!of_heads_.defined()) return;
     launch(stream, RaiseToColumns<A>{.x = of_queries_.matrix<const A>(), .y = of_heads_.span<double>()});

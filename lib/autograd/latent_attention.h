@@ -72,9 +72,9 @@ struct LatentAttention {
 /// to the cache. Has no backward pass.
 ///
 /// If there are few new tokens, W is absorbed into queries and results, so that no key or value is computed: with the
-/// rows U and V of W for keys and values of a head, q·(U·c) = (qᵀ·U)·c and Σ p (V·c) = V·Σ p c, so latents c act as
-/// the keys and values of all heads. Otherwise keys and values of all positions are computed. absorbs() tells which of
-/// them takes fewer operations.
+/// rows U and V of W for keys and values of a head, q·(U·c) = (qᵀ·U)·c and Σ p (V·c) = V·Σ p c, so latents c act as the
+/// keys and values of all heads. Otherwise keys and values of all positions are computed. absorbs() selects the way
+/// that takes fewer operations.
 struct CachedLatentAttention {
   LatentAttention attention;
   Parameter* up;  // W [heads · up_dim(), rank]

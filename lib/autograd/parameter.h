@@ -78,8 +78,8 @@ struct LowRankAdapter {
   Factor a, b;
 };
 
-/// Elements of a parameter that belong to heads of queries or keys, and how QK-clip scales them. Numbers of elements
-/// count from the parameter's first one.
+/// Elements of a parameter that belong to heads of queries or keys, and the scaling by QK-clip that applies to them.
+/// `range` and HeadScaling::begin count from the parameter's first element.
 struct HeadElements {
   Range range;
   HeadScaling scaling;

@@ -16,7 +16,7 @@ struct RoutingTally {
 /// Chooses the experts of each token from a router's logits [tokens, experts] in accumulator precision, by the formulas
 /// of RouteTokens. Results:
 ///   gates [tokens, k], best choice first
-///   index i32 [tokens, k]: the chosen experts, −1 beyond the number in `choices`; no gradient
+///   index i32 [tokens, k]: the chosen experts, −1 in columns from `choices` on; no gradient
 ///   load f64 [sequences, load_width(experts)]: sums for balance losses and the tally; undefined if `sequences` is 0.
 ///   Its counts have no gradient.
 struct Route {

@@ -17,8 +17,9 @@ struct SubDimensionChoices {
   TokenRows rows;                                // the token of each row
   Tensor source;                                 // i64 [rows], see SubDimensionRows::source
 
-  /// For tokens that choose nothing, k = 0: all use the first `always_on` sub-dimensions, and there are no rows.
+  /// For k = 0: tokens choose nothing and use only the first `always_on` sub-dimensions, so there are no rows.
   SubDimensionChoices(const Stream& stream, std::int64_t sub_dimensions, std::int64_t always_on, std::int64_t tokens);
+  /// For k > 0. `segments`, `rows`: the rows of the tokens that chose each sub-dimension, and their mapping to tokens.
   SubDimensionChoices(const Stream& stream, std::int64_t sub_dimensions, std::int64_t always_on, Tensor index,
                       std::shared_ptr<const SegmentTable> segments, TokenRows rows);
 };

@@ -74,8 +74,8 @@ struct Results<std::array<Tensor, N>> {
 ///
 /// Rules:
 /// - backward and weight_grad are separate calls, so that a pipeline schedule may run the weight gradients later.
-/// - dy is undefined for a result that nothing depended on. backward is not called if all are. It returns an undefined
-///   tensor for a gradient that is zero.
+/// - dy is undefined for a result on which no seed of backward() depends. backward is not called if all dy are
+///   undefined. It returns an undefined tensor for a gradient that is zero.
 /// - Parameters that are not trained have no gradient. weight_grad is not called if none of them is trained, and must
 ///   skip the ones that are not.
 /// - An operation with several results may define `static constexpr std::size_t weight_grad_reads`, the index of the
@@ -87,9 +87,10 @@ struct Results<std::array<Tensor, N>> {
 ///   does in between. Until then its parameters' gradients are not final. See finish_weight_grads_here().
 /// - If a unit's memory is managed (UnitMemory), the tape notifies its manager before an operation reads the unit's
 ///   values or adds to its gradients.
-/// - weight_grad adds: the tape clears gradients that are empty (Parameter) before it. An operation that defines
-///   `static constexpr bool fills_empty_gradients = true` gets them empty instead. For each matrix, it must then call
-///   Parameter::contribute(), and write the gradient or add to it.
+/// - weight_grad adds to gradients: the tape clears those that are empty (see Parameter) before the call. For an
+///   operation that defines `static constexpr bool fills_empty_gradients = true`, the tape leaves them empty. The
+///   operation must then call Parameter::contribute() for each parameter, which returns whether to add to the gradient
+///   or to write it.
 class Tape {
  public:
   enum class Mode { inference, record };
@@ -128,9 +129,9 @@ class Tape {
   template <class Op, class... Inputs>
   void release(const Variable& result, Op op, const Inputs&... inputs);
 
-  /// Makes the backward pass finish the weight gradients of all operations recorded after this call when it arrives
-  /// here. If they were delayed, weight_gradients() does so. An operation with finish_weight_grad() needs such a call
-  /// before it.
+  /// Marks a point of the tape. When the backward pass reaches it, it calls finish_weight_grad() of all operations
+  /// recorded after it; weight_gradients() does this if weight gradients are delayed. Call it before an operation with
+  /// finish_weight_grad() is recorded; without it, backward() throws an Error.
   void finish_weight_grads_here();
 
   /// A variable at which backward() starts, and its gradient.
@@ -145,7 +146,7 @@ class Tape {
   void backward(const std::vector<Seed>& seeds, WeightGrad weight_grad = WeightGrad::now);
   /// Computes the delayed weight gradients, in the order of the backward pass.
   void weight_gradients();
-  /// Returns the gradient of a leaf; undefined if nothing depended on it.
+  /// Returns the gradient of a leaf; undefined if no seed of backward() depends on it.
   Tensor gradient(const Variable& variable) const;
 
   /// Sets a function to be called when this tape has added its last contribution to a parameter's gradient.

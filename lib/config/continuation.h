@@ -14,8 +14,7 @@ namespace lyceum {
 KeyRole role_of(std::string_view key);
 
 /// Returns a normal form of a configuration: keys without effect have their defaults, and equivalent notations are
-/// replaced by one of them. So two configurations of the same training compare equal.
-/// `config` must be resolved.
+/// replaced by one of them. So two configurations that train equally compare equal. `config` must be resolved.
 Config effective(Config config);
 
 /// A key whose difference has an effect.
@@ -32,9 +31,10 @@ struct Change : Difference {
 /// Stages after the first are not compared.
 std::vector<Change> changes(const Config& before, const Config& now);
 
-/// Returns what a run made otherwise in its first `step` steps than another one, except for what changes() of the
-/// stages of that step returns: first steps of stages, the first step of the present learning-rate schedule, and values
-/// in earlier stages that matter, as "stage.2.batch.global" (of stage 1: "batch.global"). Both must be resolved.
+/// Returns the differences between two runs in their first `step` steps that changes(), applied to the stages of step
+/// `step`, does not return. If the stages begin at different steps, these are the first steps of stages. Otherwise they
+/// are the first step of the present learning-rate schedule, and the keys of earlier stages whose difference has an
+/// effect: "stage.2.batch.global", or "batch.global" for stage 1. Both configurations must be resolved.
 std::vector<Difference> changed_past(const Config& before, const Config& now, std::int64_t step);
 
 }  // namespace lyceum

@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// A key that has not the same value in all of several configurations.
+/// A key whose value is not the same in all of several configurations.
 struct DifferingKey {
   std::string key;                  // "section.key"
   std::vector<std::string> values;  // as text, one per configuration

@@ -25,7 +25,7 @@ using ConfigKeys = std::vector<ConfigKey>;
 enum class KeyRole {
   operation,  // does not change training: devices, console, files, checks
   reported,   // does not change training, but readers of the log must know about it
-  tuning,     // the run continues and trains differently from now on; of a finished run, a new run
+  tuning,     // the run continues and trains differently from now on; after its last step, as identity
   identity    // makes it another run: seed, data, model or objective
 };
 

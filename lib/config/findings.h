@@ -16,8 +16,8 @@ class Findings {
   /// If `advice` is false, texts may lack a remedy.
   explicit Findings(bool advice = true) : advice_(advice) {}
 
-  template <class... Args>
   /// Adds the formatted text unless `fine` is true.
+  template <class... Args>
   void unless(bool fine, std::string_view text, const Args&... args) {
     if (!fine) found_.push_back(format_message(text, {MessageArgument(args)...}));
   }

@@ -20,8 +20,8 @@ struct PositionsConfig {
   RopeScalingKind scaling = RopeScalingKind::none;
   double factor = 1;                 // with every scaling
   std::int64_t original_length = 0;  // llama3, yarn: positions that the model was trained with before; 0: not set
-  /// yarn: pairs of columns that rotate more than beta_fast times in original_length positions keep their frequency;
-  /// that of pairs that rotate less than beta_slow times is divided by the factor.
+  /// yarn: pairs of columns that rotate more than beta_fast times in original_length positions keep their frequency.
+  /// The frequency of pairs that rotate less than beta_slow times is divided by `factor`.
   double beta_fast = 32, beta_slow = 1;
   bool truncate = true;  // yarn: round these two bounds outwards to whole pairs
   /// llama3: the same bounds, in rotations, for high and low frequencies.

@@ -47,7 +47,7 @@ Config config_of_stage(Config config, int stage);
 /// Returns the largest batch.seq_len of all stages of the run.
 std::int64_t longest_seq_len(const Config& config);
 
-/// The learning-rate schedule of a stage, which may have begun in an earlier one. In steps of the run.
+/// The learning-rate schedule of a stage, which may have begun in an earlier one. All members count steps of the run.
 struct StageSchedule {
   std::int64_t begin = 0;  // steps before the first one of the schedule
   std::int64_t steps = 0;  // length: optim.schedule_steps, or else up to `end`
@@ -60,7 +60,7 @@ std::string schedule_key(const Config& config, int stage, std::string_view key);
 
 /// Checks the numbers and first steps of the stages, not their values.
 void check_training_stages(Findings& findings, const Config& config);
-/// Adds a value of batch.micro to each stage in which resolve() derives another one than in the stage before.
+/// Sets batch.micro in each stage for which resolve() derives a value that differs from that of the stage before.
 void derive_training_stages(Config& config, int world);
 
 }  // namespace lyceum

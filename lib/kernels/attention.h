@@ -25,10 +25,10 @@ struct AttentionShape {
   LYCEUM_HOST_DEVICE std::int64_t widest() const { return value_cols() > head_dim ? value_cols() : head_dim; }
 };
 
-/// For sequences that consist of several documents: the index in its sequence of the first key that each query sees,
-/// which is where the query's document begins. [sequences · query_len], never descending within a sequence, at most the
-/// query's own position. Empty: all queries see their sequence from key 0 on. With a window, a query sees the keys that
-/// both allow. Kernels skip tiles of keys that no query sees.
+/// [sequences · query_len]: for each query, the index in its sequence of the first key that it sees, for sequences that
+/// consist of several documents: the position at which the query's document begins. Never descending within a sequence,
+/// and at most the query's own position. Empty: all queries see their sequence from key 0 on. With a window, a query
+/// sees the keys that both allow. Kernels skip tiles of keys that no query sees.
 using FirstKeys = std::span<const std::int32_t>;
 
 /// out = softmax(scale · q·kᵀ, causal) · v for each sequence and head. Computed for one panel of queries after the

@@ -10,12 +10,12 @@
 namespace lyceum {
 
 // Attention sinks [Xiao et al. 2024; gpt-oss 2025]: the softmax of head h has one more logit, the learned b_h, whose
-// value is zero, so the weights of the keys add up to less than 1. The kernels of attention do not know sinks. Forward
-// is AttentionForward, then ApplySinks on its results. Backward is AttentionBackward with the results of ApplySinks:
-// its formulas need out and log_sum_exp of the whole softmax only, and the sink adds nothing to dq, dk and dv.
-// SinkGradients gives the gradient of b.
+// value is zero, so the weights of the keys add up to less than 1. The kernels of attention do not implement sinks.
+// Forward is AttentionForward, then ApplySinks on its results. Backward is AttentionBackward with the results of
+// ApplySinks: its formulas need out and log_sum_exp of the whole softmax only, and the sink adds nothing to dq, dk and
+// dv. SinkGradients gives the gradient of b.
 
-/// Multiplies the result of attention by the weight that all its keys have together: with s = log_sum_exp,
+/// Multiplies the result of attention by the total softmax weight of the keys, sink excluded: with s = log_sum_exp,
 /// out = out · sigmoid(s − b_h) and log_sum_exp = log(exp(s) + exp(b_h)), in place.
 template <class T>
 struct ApplySinks {

@@ -20,27 +20,30 @@ namespace lyceum {
 struct BalanceLosses {
   Matrix<const double> count;        // [sequences, experts]: number of choices of each expert
   Matrix<const double> probability;  // [sequences, experts]: sums of probabilities for H(P); or none: α₄ = α₅ = 0
-  std::span<const double> count_of;  // [1]: number of sequences in each row of count and probability; or empty: 1
-  Matrix<const double>
-      sums;  // [sequences, experts + 2]: sums of probabilities, squared log-sum-exps, entropies; see load_width()
-  std::span<const std::int32_t> order;  // [experts]: the experts, device by device
-  std::span<const std::int64_t>
-      first;                    // [devices + 1]: a device's experts are order[first[d]] … order[first[d + 1] − 1]
-  std::int64_t top_k, seq_len;  // k, T
+  std::span<const double> count_of;  // [1]: number of sequences summed in each row of count, probability; empty: 1
+  /// [sequences, experts + 2]: sums of each expert's probabilities, of squared log-sum-exps, of entropies
+  /// (load_width()).
+  Matrix<const double> sums;
+  /// [experts], [devices + 1]: the experts of device d are order[first[d]] … order[first[d + 1] − 1].
+  std::span<const std::int32_t> order;
+  std::span<const std::int64_t> first;
+  std::int64_t top_k, seq_len;           // k, T
   std::span<const double> choices = {};  // [1], on the device: replaces top_k as k; or none
   double expert_factor, device_factor, z_factor, information_factor, concentration_factor;  // α₁ … α₅
-  Matrix<double> expert_slope, device_slope;  // [sequences, experts]: derivatives by the sums of probabilities
-  Matrix<double> entropy_slope;  // [sequences, experts]: derivatives of H(P) by them; present if `probability` is
+  /// [sequences, experts], for backward: derivatives of the expert and the device loss, and of H(P) if `probability` is
+  /// set, with respect to the sums of probabilities.
+  Matrix<double> expert_slope, device_slope, entropy_slope;
   std::span<double> expert_loss, device_loss, z_loss, information_loss, concentration_loss;  // [1]
 };
 
-/// Computes the gradient of the load from the gradients of the five losses. Counts get 0.
+/// Computes the gradient with respect to the load from the gradients with respect to the five losses. Counts get 0.
 struct BalanceLossesBackward {
   Matrix<const double> expert_slope, device_slope;  // [sequences, experts], from BalanceLosses
   Matrix<const double> entropy_slope;               // [sequences, experts], from BalanceLosses; or none
   double z_slope, information_slope;                // α₃/T, α₄/T
   double information_factor, concentration_factor;  // α₄, α₅
-  std::span<const double> by_expert, by_device, by_z, by_information, by_concentration;  // [1]: gradients; empty: 0
+  /// [1] each: the gradients with respect to the five losses; empty: 0.
+  std::span<const double> by_expert, by_device, by_z, by_information, by_concentration;
   Matrix<double> d_load;  // [sequences, load_width(experts)]
 };
 

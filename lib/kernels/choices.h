@@ -25,9 +25,10 @@ struct MapChoices {
 
 /// Divides the choices of an expert among several destinations, for example its replicas. The choices of an expert are
 /// numbered in the order of tokens; each share of the expert begins at a number and ends where the next one begins.
-/// y[t, j] = the destination of the share, or index[t, j] if the expert has no shares or if it is −1.
+/// y[t, j] = the destination of the share that contains the choice, or index[t, j] if that is −1 or an expert without
+/// shares.
 struct DivideChoices {
-  Matrix<const std::int32_t> index;  // [tokens, k]: in [0, first_share.size() − 1), an expert without shares, or −1
+  Matrix<const std::int32_t> index;  // [tokens, k]: experts, or −1; those from first_share.size() − 1 on have no shares
   /// Results of SortByExpert for the experts in ascending order: the position of each pair (token, choice), and the
   /// first position of each expert.
   std::span<const std::int64_t> position;        // [tokens · k]

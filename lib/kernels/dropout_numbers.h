@@ -31,8 +31,8 @@ LYCEUM_HOST_DEVICE std::array<std::uint32_t, 4> dropout_words(std::uint64_t key,
                     {static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32)});
 }
 
-/// Returns the position of a token in the sequence of random numbers. The block - 1 positions before that of a
-/// sequence's first token are those of runs that begin before the sequence.
+/// Returns the position of a token in the sequence of random numbers. Before the position of the first token of a
+/// sequence there are block - 1 positions, for runs that begin before the sequence.
 LYCEUM_HOST_DEVICE std::int64_t random_position(const DropoutMask& mask, std::int64_t token) {
   return mask.block == 1 ? token : token + (token / mask.seq_len + 1) * (mask.block - 1);
 }
@@ -40,8 +40,9 @@ LYCEUM_HOST_DEVICE std::int64_t random_position(const DropoutMask& mask, std::in
 LYCEUM_HOST_DEVICE bool begins_sequence(const DropoutMask& mask, std::int64_t token) {
   return token % mask.seq_len == 0;
 }
-/// Returns the number of tokens, the present one included, that a run still drops, from the number before this token
-/// and the random word of its position. `begins`: run_threshold().
+/// Returns the number of tokens that the current run still drops, this token included; 0 if no run is in progress.
+/// `left`: the result for the previous token. `word`: the random word of this token's position. `begins`:
+/// run_threshold().
 LYCEUM_HOST_DEVICE std::int32_t next_in_run(std::int32_t left, std::uint32_t word, std::uint32_t begins,
                                             std::int32_t block) {
   return word < begins ? block : left - (left > 0 ? 1 : 0);

@@ -19,8 +19,8 @@ Blas* blas_of(const Stream& stream) {
 
 }  // namespace
 
-void set_gemm_choice_method(const Stream& stream, GemmChoiceMethod choosing) {
-  if (Blas* blas = blas_of(stream)) blas->set_choosing(choosing);
+void set_gemm_choice_method(const Stream& stream, GemmChoiceMethod method) {
+  if (Blas* blas = blas_of(stream)) blas->set_choosing(method);
 }
 
 std::string gemm_device(const Stream& stream) {

@@ -38,8 +38,8 @@ struct GemmAlgorithm {
 };
 using GemmChoices = std::map<GemmShape, GemmAlgorithm>;
 
-/// Sets how algorithms are chosen from now on, and discards all choices made so far.
-void set_gemm_choice_method(const Stream& stream, GemmChoiceMethod choosing);
+/// Sets the method by which algorithms are chosen from now on, and discards all choices made so far.
+void set_gemm_choice_method(const Stream& stream, GemmChoiceMethod method);
 /// Returns the device and library version for which the stream's choices are valid: "NVIDIA H100 80GB HBM3, cuBLASLt
 /// 130100". Empty unless the stream is a CUDA stream.
 std::string gemm_device(const Stream& stream);

@@ -8,8 +8,9 @@
 
 namespace lyceum {
 
-/// Which factors of QkClipFactors multiply the elements of a span after its update. The elements belong to heads of
-/// keys, `period` adjacent ones to each. The first `split` of these are multiplied by √γ of the head.
+/// Selects the factors of QkClipFactors that multiply the elements of a span after its update. Each head of keys has
+/// `period` adjacent elements. The first `split` elements of a head are multiplied by √γ of the head, the others as
+/// `rest` says.
 struct HeadScaling {
   enum class Rest : std::int32_t { unchanged, squared };  // factor of the other elements: 1, or γ
 
@@ -27,7 +28,7 @@ struct ScaledPart {
   std::int64_t end;  // first element after the part
   double factor;
 };
-/// Returns the part from element i on, i < last. `factors`: see QkClipFactors. The part ends at most at `last`.
+/// Returns the part that begins at element i < last and ends at `last` or before it. `factors`: see QkClipFactors.
 LYCEUM_HOST_DEVICE ScaledPart scaled_part(const HeadScaling& heads, std::span<const double> factors, std::int64_t i,
                                           std::int64_t last) {
   if (heads.period == 0) return {last, 1};

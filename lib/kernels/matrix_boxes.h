@@ -11,8 +11,8 @@
 
 namespace lyceum {
 
-/// A rectangle of a matrix that is stored twice: in memory of type A, such as a share's gradients, and in a buffer. A
-/// row of a table for BlockWalk. Elements of a row are adjacent in both places.
+/// A rectangle of a matrix that is copied between memory of type A, such as a share's gradients, and a buffer. The
+/// elements of a row of the rectangle are adjacent in both. A table of boxes is traversed by BlockWalk.
 template <class A>
 struct StoredBox {
   A* memory;                   // its first element
@@ -40,7 +40,7 @@ struct UnpackBoxes {
   std::span<const StepVerdict> verdict;  // [1]
 };
 
-/// A rectangle of a matrix in two buffers. A row of a table for BlockWalk.
+/// A rectangle of a matrix that is copied from one buffer to another. A table of boxes is traversed by BlockWalk.
 struct MovedBox {
   std::int64_t from, from_stride, to, to_stride;  // first element, and elements from one row to the next
   std::int64_t rows, cols;                        // not 0

@@ -41,9 +41,10 @@ inline constexpr std::int32_t muon_span = 1;
 
 /// The first part of a step of Muon, for the elements of spans with UpdateSpan::rule = muon_span:
 ///   g = gradient · gradient_scale;  m = μ m + (1 − μ) g;  gradient = (1 − μ) g + μ m
-/// where m is the state and μ the momentum; m is rounded stochastically if S is bfloat16, the gradient is computed from
-/// m before rounding. If verdict.skip is not 0, nothing changes. Otherwise the kept digests
-/// follow the change of m, unless digests.kept is empty: they match the memory afterwards exactly if they did before.
+/// where m is the state and μ the momentum. If S is bfloat16, m is rounded stochastically when it is stored; the
+/// gradient is computed from m before rounding. If verdict.skip is not 0, nothing changes. Otherwise, and if
+/// digests.kept is not empty, the digests are updated by the change of m: they match the memory afterwards if and only
+/// if they did before.
 template <class T, class S = Accumulator<T>>
 struct UpdateMomentum {
   std::span<const UpdatedTensor<T, AdamWOrMuon::states, S>> tensors;

@@ -32,13 +32,14 @@ struct PairDivergence {
 ///   ½ (q (−D − KL(q‖p)) + q − p) to d_logits of the second one.
 template <class T>
 struct PairedCrossEntropyBackward {
-  Matrix<const T> logits;                              // from here to z_scale: as in CrossEntropyBackward
-  std::span<const std::int32_t> targets;               //
-  std::span<const Accumulator<T>> log_sum_exp, scale;  //
-  Matrix<T> d_logits;                                  // may be logits
+  // The members up to z_scale are those of CrossEntropyBackward.
+  Matrix<const T> logits;
+  std::span<const std::int32_t> targets;
+  std::span<const Accumulator<T>> log_sum_exp, scale;
+  Matrix<T> d_logits;  // may be logits
   std::int64_t first, vocab;
-  std::span<const Accumulator<T>> z_scale;     // [1], in memory of the stream's device; empty: 0
-  std::int64_t seq_len;                        //
+  std::span<const Accumulator<T>> z_scale;
+  std::int64_t seq_len;                        // as in PairDivergence
   Matrix<const Accumulator<T>> sums;           // [2, tokens / 2]: of PairDivergence, over the whole vocabulary
   std::span<const Accumulator<T>> pair_scale;  // [1], in memory of the stream's device
 };

@@ -39,15 +39,16 @@ struct PlaceInSegments {
   /// begin[experts], for example arrived rows + experts · (Segments::alignment − 1).
   std::span<std::int64_t> arrived_of_segment;
   std::span<std::int64_t> segment_of_arrived;  // [arrived rows, or more]: the inverse; further elements are not written
-  /// [experts]: numbers of rows that `rows` must equal, or else the launch fails; on a GPU when it is waited for.
-  /// Empty: any.
+  /// [experts]: the values that `rows` must have. If they differ, run() throws an Error on the CPU; on a GPU, the next
+  /// CudaStream::synchronise() does. Empty: not checked.
   std::span<const std::int64_t> wanted = {};
   /// [experts + 1]: the values of `begin`, in ascending order from 0; the last one is at most the length of
-  /// arrived_of_segment. If a segment is too short for its rows, the launch fails as with `wanted`. Empty: each segment
-  /// begins after the one before it.
+  /// arrived_of_segment. A segment that is too short for its rows is an error, reported as for `wanted`. Empty: each
+  /// segment begins after the one before it.
   std::span<const std::int64_t> fixed = {};
-  /// Most rows of a segment, or else the launch fails as with `wanted`; −1: no limit. Until a GPU is waited for, later
-  /// kernels see segments that are cut to it, and to the length of arrived_of_segment.
+  /// The largest allowed number of rows of a segment; −1: no limit. More rows are an error, reported as for `wanted`.
+  /// On a GPU, kernels that run before the error is reported see segments cut to this limit and to the length of
+  /// arrived_of_segment.
   std::int64_t most = -1;
 };
 

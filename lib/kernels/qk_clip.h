@@ -19,7 +19,7 @@ struct RaiseToColumns {
 /// The factors by which QK-clip [Kimi K2, section 2.1] scales the weights of queries and keys. For each head of keys g,
 /// with S the largest logit of the query heads that share it: γ = threshold / S if S > threshold, else 1. Weights of
 /// queries and keys multiplied by √γ each make its logits γ times as large. A logit that is NaN or infinite gives 1;
-/// the step is skipped then. HeadScaling tells which weights a factor belongs to.
+/// the step is skipped then. HeadScaling states which weights a factor applies to.
 struct QkClipFactors {
   std::span<const double> largest;  // [key heads · group]: largest scaled logit of each query head; −∞ if it has none
   std::int64_t group;               // number of query heads per key head; adjacent query heads share a key head

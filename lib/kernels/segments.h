@@ -73,8 +73,8 @@ class SegmentTable {
   /// a count is negative.
   SegmentTable(const Stream& stream, const std::vector<std::int64_t>& rows);
   /// Creates a table from tensors that kernels write and whose values the host does not know: begin i64 [count + 1],
-  /// rows i64 [count]. `most` is an upper bound of the total number of rows, padding included; `most_each` of the rows
-  /// of a segment, without padding, or −1 if there is no other.
+  /// rows i64 [count]. `most`: upper bound of the total number of rows, padding included. `most_each`: upper bound of
+  /// the rows of each segment, without padding; −1: unknown.
   SegmentTable(Tensor begin, Tensor rows, std::int64_t most, std::int64_t most_each = -1);
   /// Creates a table of one segment of exactly `rows` rows, without padding, as for a dense layer.
   static SegmentTable whole(const Stream& stream, std::int64_t rows);

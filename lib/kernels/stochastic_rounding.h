@@ -25,9 +25,9 @@ namespace lyceum {
 // The random integers are a pure function of seed, logical tensor, element of the whole tensor and number of the
 // update: all meshes, all ZeRO stages and all repetitions of an update round the same way.
 
-/// The part of a logical tensor in a flat tensor: which element of the whole logical tensor each element of the memory
-/// is. Slices of a flat tensor are in order and have no gaps between them: elements that are padding belong to a
-/// neighbouring slice. They are zero, which every random number rounds to zero.
+/// Maps a range of elements of a flat tensor to the elements of the logical tensor that it holds a slice of. The slices
+/// of a flat tensor are in order and have no gaps between them: padding belongs to a neighbouring slice. Padding is
+/// zero, which every random number rounds to zero.
 struct RoundedSlice {
   std::int64_t end;     // first element of the flat tensor after the slice and its padding
   std::int64_t first;   // element at which the slice begins; may be outside of the flat tensor

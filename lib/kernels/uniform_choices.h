@@ -28,7 +28,7 @@ struct UniformChoices {
   double gate;                     // value of all gates
   Matrix<std::int32_t> index;      // [tokens, k]: the experts of a token, in the order in which they are drawn
   Matrix<A> gates;                 // [tokens, k]
-  Matrix<std::int64_t> counts;     // [k, experts], or none: += number of tokens with each expert in each place
+  Matrix<std::int64_t> counts;     // [k, experts], or none: += number of tokens whose j-th choice is that expert
   std::span<double> probability;   // [experts], or none: += tokens / experts
   std::span<double> entropy = {};  // [1], or none: += tokens · log experts
 };

@@ -40,8 +40,8 @@ struct JudgeStep {
 template <class T, std::size_t states, class S = Accumulator<T>>
 struct UpdatedTensor {
   Accumulator<T>* master;  // [count]: f32 (f64) weights; may be `weight` if T is the same type
-  /// state[0] has an element for every element of the tensor. The others have only those of elements whose rule keeps
-  /// so many states, in order; see UpdateSpan::without.
+  /// state[0] has one element per element of the tensor. state[s] has one per element whose rule keeps more than s
+  /// states, in order; see UpdateSpan::without.
   std::array<S*, states> state;
   Accumulator<T>* gradient;                  // [count]
   T* weight;                                 // [count]
@@ -58,12 +58,13 @@ struct UpdateSpan {
   double weight_decay;
   std::int32_t rule = 0;    // index of the rule in EitherRule; 0 if all elements have one rule
   std::int32_t states = 2;  // states that the rule keeps per element
-  /// Elements of the tensor before the span that have only one state: element i has its other states at i − without.
+  /// Number of elements of the tensor before the span that have only one state. The other states of element i of the
+  /// tensor are therefore at state[s][i − without].
   std::int64_t without = 0;
   HeadScaling heads = {};
 };
 
-/// Returns the address of state `s` of element 0 of a span, with which the element i of the tensor has the index i.
+/// Returns a pointer to state `s` for the elements of a span, indexed by their index i in the tensor.
 template <class T, std::size_t states, class S>
 LYCEUM_HOST_DEVICE S* state_of(const UpdatedTensor<T, states, S>& tensor, const UpdateSpan& span, std::size_t s) {
   return tensor.state[s] - (s > 0 ? span.without : 0);

@@ -18,11 +18,12 @@ class Adapters {
   /// `mesh` must outlive this.
   Adapters(const OptimConfig& optim, const Mesh& mesh);
 
-  /// The parameters of a trained unit by their role with adapters. The units may be empty.
+  /// The units into which the parameters of a trained unit are divided. They may be empty.
   struct Units {
+    /// The parameters without adapters, and those with adapters.
     std::unique_ptr<ParameterUnit> frozen, adapted;
-    /// The trained units with the matrices of the adapters, for the ranks that hold copies of them. A matrix that is
-    /// cut among ranks has one factor that is cut in the same way and one that all these ranks hold.
+    /// The trained units with the factors A and B, one unit per group of ranks that hold copies. If ranks divide a
+    /// matrix, they divide one factor of its adapter in the same way, and all of them hold the whole other factor.
     std::vector<std::unique_ptr<ParameterUnit>> factors;
   };
   /// Moves all parameters of `unit` to new units.

@@ -16,7 +16,7 @@ struct Count {
 
 /// Parameters of one block by kind, see TensorPart: sums over the tensors that the SublayerSpec of each half declares.
 struct BlockCounts {
-  Count attention;  // matrices of queries, keys, values and outputs, and biases of the first three
+  Count attention;  // matrices of queries, keys, values and outputs, their biases, and sinks
   Count ffn;        // the dense FFN
   Count shared;     // shared experts
   Count routed;     // routed experts

@@ -14,8 +14,8 @@ constexpr std::int64_t dropout_site(std::int64_t layer, Site half) {
   return 1 + 2 * layer + (half == Site::ffn ? 1 : 0);
 }
 
-/// The declarations of the learnt rates behind the two halves of every block, named as the norms are. Each is stored as
-/// log p − log(1 − p). Only for learns_rates().
+/// The declarations of the learnt dropout rates of the two halves of every block, named like those of BlockNorms. A
+/// rate p is stored as log p − log(1 − p). Only for models with learns_rates().
 struct BlockRates {
   SublayerTensor attention, ffn;
 };

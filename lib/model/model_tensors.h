@@ -9,7 +9,7 @@
 
 namespace lyceum {
 
-/// A logical tensor of a model: its name and whole shape in checkpoints.
+/// A logical tensor of a model, with its name and its whole shape in checkpoints.
 struct ModelTensor {
   std::string name;
   Shape shape;

@@ -11,13 +11,13 @@ namespace lyceum {
 
 /// The transfers of weights to the replicas of a layer's experts.
 struct ReplicaTransfers {
-  std::int64_t received = 0;  // weights of replicas that were sent to this rank, or to its expert-tensor group
+  std::int64_t received = 0;  // replicas whose weights this rank has received; see PlacedExperts::replica_transfers()
   std::int64_t bytes = 0;     // that this rank has sent
 };
 
 /// The routed experts of a layer, which are divided among the ranks of an expert group. A rank has a slot for each of
-/// its experts: consecutive parameters of the unit of experts, in the order of Placement::order. While training,
-/// experts can exchange slots of equal size: the parameters stay where they are, but hold other experts.
+/// its experts: consecutive parameters of the unit of experts. Slots are in the order of Placement::order. While
+/// training, experts can exchange slots of equal size: the parameters stay where they are, but hold other experts.
 class PlacedExperts {
  public:
   virtual MixtureId id() const = 0;
@@ -32,8 +32,8 @@ class PlacedExperts {
   virtual void set_placement(const Placement& placement) = 0;
   /// Makes the next pass send the weights of all its replicas (parallel.replicas). Call after weights have changed.
   virtual void forget_replicas() = 0;
-  /// Returns the transfers since forget_replicas(). If several ranks share each expert, only the first one of them has
-  /// `received`, so that sums over ranks count each transfer once.
+  /// Returns the transfers since forget_replicas(). If several ranks share each expert, `received` is 0 on all but the
+  /// first of them, so that sums over ranks count each transfer once.
   virtual ReplicaTransfers replica_transfers() const = 0;
 
  protected:

@@ -11,9 +11,9 @@ namespace lyceum {
 /// configuration, with causal attention. This is a third of the causal FLOPs of forward and backward that count_model()
 /// counts.
 double block_flops(const Config& config, std::int64_t layer);
-/// Returns the FLOPs of one sequence in block `layer` that backward repeats because of model.recompute: none, those of
-/// scores and weighted sums of attention and of AttentionCosts::repeated_parameters (selective), or those of the whole
-/// block (full).
+/// Returns the FLOPs of one sequence in block `layer` that backward repeats because of model.recompute. none: 0;
+/// selective: those of attention's scores and weighted sums, and of the matrices in
+/// AttentionCosts::repeated_parameters; full: those of the whole block.
 double recomputed_flops(const Config& config, std::int64_t layer);
 /// Returns the FLOPs of one sequence's forward pass through the final norm and the head.
 double head_flops(const Config& config);
@@ -40,8 +40,8 @@ StageFlops output_flops(const Config& config);
 /// Returns the FLOPs of the stage that consists of `blocks`; the stage with the last block has the output, too.
 StageFlops stage_flops(const Config& config, const Range& blocks);
 
-/// Returns the configuration whose costs divide the blocks among pipeline stages: with the batch of stage 1 for a later
-/// training stage.
+/// Returns the configuration from whose FLOPs stage_blocks() divides the blocks among pipeline stages. For a later
+/// training stage, it has the batch of training stage 1, so that all training stages have the same division.
 Config dividing_config(Config config);
 /// Returns one contiguous range of blocks, not empty, for each of `stages` pipeline stages. The ranges minimise the
 /// FLOPs, forward and backward, of the most expensive stage; the last stage also has the output. The configurations of

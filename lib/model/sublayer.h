@@ -61,7 +61,8 @@ class Sublayer {
   virtual const Mixture* mixture() const { return nullptr; }
   /// Returns its router; null if it has none.
   virtual const Router* router() const { return nullptr; }
-  /// Returns this rank's part of the matrix whose products are the sub-layer's result; null if there are several.
+  /// Returns this rank's part of the matrix whose product is the sub-layer's result, for the regulariser of learnt
+  /// dropout rates; null if several matrices contribute to the result.
   virtual Parameter* output_matrix() const { return nullptr; }
   /// Returns its experts that are divided among ranks; null if it has none.
   virtual PlacedExperts* placed_experts() { return nullptr; }

@@ -23,12 +23,13 @@ std::vector<CheckpointSlice> checkpoint_slices(const Optimizer& optimizer);
 /// keeps. Local.
 void draw_missing_adapters(const Optimizer& optimizer, const CheckpointReader& reader, std::uint64_t seed);
 
-/// Loads the masters, states and weights of this rank's shares from a checkpoint, and renews the digests. Local, unless
-/// `read_files` is collective: it is called with each function that reads files, and must run it. States of
-/// another type than the optimizer's are rounded to nearest or widened. They are set to zero if the checkpoint has
-/// none, or has only those of another rule for a tensor, and those of frozen elements in any case. An average that the
-/// checkpoint does not have starts from the weights. Adapters keep their values if the checkpoint has none. Throws a
+/// Loads the masters, states and weights of this rank's shares from a checkpoint, and renews the digests. Every read of
+/// a file is passed to `read_files`, which must execute it. Local, unless `read_files` is collective. Throws a
 /// bad_input Error if tensors are missing or have other shapes.
+/// - States of another type than the optimizer's are rounded to nearest or widened. They are set to zero if the
+///   checkpoint has no states, or for a tensor only those of another rule; states of frozen elements always are.
+/// - An average that the checkpoint does not have starts from the weights.
+/// - Adapters keep their values if the checkpoint has none.
 ///
 /// Before the call, no transfer of weights may be in flight (Zero::await_values()). After it, the caller sends the new
 /// weights to other copies (Zero::values_changed()) and restores the number of updates (Optimizer::set_updates()).

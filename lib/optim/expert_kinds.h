@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// A mixture whose experts are divided among ranks, and which of them may take over each other's place in memory.
+/// A mixture whose experts are divided among ranks, and the kinds of experts that may exchange their slots in memory.
 struct ExpertKinds {
   Mixture mixture;
   /// [experts with weights]: experts with equal numbers may exchange slots, see rebalanced(). They have one width and

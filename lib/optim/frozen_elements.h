@@ -9,8 +9,8 @@
 namespace lyceum {
 
 /// The elements of trained units that optim.train_only leaves frozen, such as some rows of a router's matrix. Their
-/// gradients and states are kept at zero, so updates do not change them. The functions take the same shares, in the
-/// same order, as the constructor.
+/// gradients and states are kept at zero, so updates do not change them. Pass the same shares, in the same order, to
+/// the constructor and to all functions.
 class FrozenElements {
  public:
   explicit FrozenElements(std::span<const UpdatedShare> shares);

@@ -18,8 +18,9 @@ struct MatrixSlice {
   std::int64_t pitch;       // elements from one row to the next in memory
   std::int64_t row, col;    // position of the slice in the matrix
   std::int64_t own_rows, own_cols;
-  /// Position of the middle of the whole matrix among the whole tensors of the unit, from 0 to 1: the same on all ranks
-  /// that hold parts of the unit.
+  /// Relative position of the matrix in the unit, 0 to 1: the elements of all whole tensors of the unit that precede
+  /// the middle of the whole matrix, divided by the elements of all of them. Equal on all ranks that hold parts of the
+  /// unit.
   double place;
 
   std::int64_t elements() const { return rows * cols; }
@@ -32,8 +33,8 @@ std::vector<MatrixSlice> matrix_slices(const RuleAssignment& rules, const Parame
 
 /// A rectangle of a matrix that is contiguous row by row in the memory of a unit.
 struct HeldRows {
-  std::int64_t first, stride;         // its first element in the unit, and elements from one row to the next
-  std::int64_t row, col, rows, cols;  // position in the matrix, and extents
+  std::int64_t first, stride;         // first element in the unit, and elements from one row to the next
+  std::int64_t row, col, rows, cols;  // position in the whole matrix, and extents
 };
 /// Returns the elements of a slice that are among elements `range` of the unit, in order; at most three rectangles.
 std::vector<HeldRows> held_rows(const MatrixSlice& slice, const Range& range);
@@ -41,8 +42,8 @@ std::vector<HeldRows> held_rows(const MatrixSlice& slice, const Range& range);
 /// Returns the FLOPs of orthogonalising a matrix: 5 · (4 k² n + 2 k³) with k = min(rows, cols), n = max(rows, cols).
 double newton_schulz_flops(std::int64_t rows, std::int64_t cols);
 
-/// How ranks hold parts of the units of one group. Rank copy · sharers + sharer has the coordinates `copy` and
-/// `sharer`.
+/// The distribution of the units of one group over its ranks. Rank copy · sharers + sharer holds copy number `copy` of
+/// part number `sharer`.
 struct MatrixSharing {
   int copies = 1;        // ranks that hold copies of the same slices
   int sharers = 1;       // ranks that hold other slices of the same matrices

@@ -26,8 +26,9 @@ class MuonExchange {
   MuonExchange(const Stream& stream, const Mesh& mesh, std::span<const UpdatedShare> shares,
                const RuleAssignment& rules, ParameterUnit::Group group, std::vector<double>& loads);
 
-  /// Collective. Replaces U, in the gradients of the shares, by 0.2 √max(rows, cols) · X, unless the verdict is to skip
-  /// the step. The host waits only for other ranks.
+  /// Collective. Replaces the update U of each matrix, which is in the gradients of the shares, by 0.2 √max(rows, cols)
+  /// · X, where X is U orthogonalised (newton_schulz.h), unless the verdict is to skip the step. The host waits only
+  /// for other ranks.
   void run(std::span<const StepVerdict> verdict) const;
 
   /// Returns the bytes that this rank has sent so far.

@@ -24,7 +24,7 @@ struct MuonLayout {
   Range updated_by(int rank, std::size_t unit) const;
 };
 
-/// A rectangle in the memory of a share's gradients and in a buffer.
+/// A rectangle of a matrix that is copied between the memory of a share's gradients and a buffer.
 struct ShareBox {
   std::size_t unit;
   HeldRows held;
@@ -47,11 +47,12 @@ struct MuonRound {
   std::int64_t elements = 0;                  // of the buffer of matrices, whose padding is zero
   std::vector<std::int64_t> sent, received;   // [ranks]: step 1, without parts of this rank's own matrices
   std::vector<std::int64_t> returned, taken;  // [ranks]: step 3; if gathered, `taken` has the buffers of all ranks
-  std::vector<ShareBox> own;                  // shares and buffer of matrices
-  std::vector<ShareBox> sent_boxes;           // shares and buffer to send
-  std::vector<MovedBox> received_boxes;       // received buffer to buffer of matrices
-  std::vector<MovedBox> returned_boxes;       // buffer of matrices to buffer to return
-  std::vector<ShareBox> taken_boxes;          // shares and buffer that was returned or gathered
+  /// The copies of this rank between the shares' gradients, the buffer of matrices, and the buffers of messages.
+  std::vector<ShareBox> own;             // 1 and 3: gradients ↔ matrices, if this rank is the owner
+  std::vector<ShareBox> sent_boxes;      // 1: gradients → buffer to send
+  std::vector<MovedBox> received_boxes;  // 1: received buffer → matrices
+  std::vector<MovedBox> returned_boxes;  // 3: matrices → buffer to return
+  std::vector<ShareBox> taken_boxes;     // 3: returned or gathered buffer → gradients
 };
 
 /// Returns the rounds of a rank. All ranks of the group have equally many. `owners`: as of choose_owners(). `type`: the

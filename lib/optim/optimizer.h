@@ -54,13 +54,14 @@ class Optimizer {
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
 
-  /// Describes the first block of weights or states that was changed between two updates by anything else, if an update
-  /// so far has detected such a change; empty if not, or if the object is not watched. Waits for the stream.
+  /// Describes damage that an update has detected so far: the first block of weights or states that changed between two
+  /// updates without an update. Empty if there is none or the object is not watched. Waits for the stream.
   std::string damage_seen_by_updates() const;
-  /// Compares all weights and states, including frozen units, with their digests now, and describes the first such
-  /// change; empty if there is none or the object is not watched. Reads all of this memory and waits for the stream.
+  /// Compares all weights and states, including frozen units, with their digests now. Describes the first block that
+  /// differs, or damage that an update has detected before; empty if there is none or the object is not watched. Reads
+  /// all of this memory and waits for the stream.
   std::string find_damage() const;
-  /// find_damage() for frozen units only. Buffers are not checked, since other code updates them.
+  /// Does the same for frozen units only. Buffers are not checked, since other code updates them.
   std::string find_frozen_damage() const;
   /// Call after slices of units belong to other logical tensors than before, see PlacedExperts::set_placement().
   void slices_renamed() const { rule_->slices_renamed(); }

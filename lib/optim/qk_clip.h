@@ -19,8 +19,8 @@ class QkClip {
   /// `logits` must outlive the object.
   QkClip(const Config& config, const Mesh& mesh, const Stream& stream, const AttentionLogits& logits);
   /// Collective over mesh.data. Returns the factors of this rank's heads in all blocks (QkClipFactors::factors), in
-  /// device memory, from the largest logits of the step on all ranks. Overwrites the logits by these. The host does not
-  /// wait.
+  /// device memory. Replaces AttentionLogits::largest() by the maxima over the data ranks, from which the factors are
+  /// computed. The host does not wait.
   std::span<const double> factors() const;
 
   /// Returns the number of key heads of a rank.

@@ -19,10 +19,10 @@ namespace lyceum {
 struct UpdatedShare {
   UnitShare share;
   Tensor master;  // weights; share.values itself if it has accumulator precision
-  /// states[s] has one element for every updated element whose rule keeps more than s states, in order.
+  /// states[s] has one element for each element of the updated range whose rule keeps more than s states, in order.
   std::vector<Tensor> states;
-  /// The updated range by rule, in order; part.states[s] is a view of states[s], [part.range.count], in the order of
-  /// states_of(part.rule).
+  /// The updated range, divided into parts of one rule each, in order. part.states[s], [part.range.count], is a view of
+  /// the part's elements in states[s]; it is the state states_of(part.rule)[s].
   struct Part {
     Range range;  // of the unit
     WeightRule rule;

@@ -79,8 +79,8 @@ std::int64_t state_bytes(WeightRule rule, const OptimConfig& optim, DType type);
 /// Returns the bytes per weight of type `type` of the moving average of optim.ema; 0 without.
 std::int64_t average_bytes(const OptimConfig& optim, DType type);
 /// Returns the bytes that an update reads and writes per weight of type `type`: gradient, weight, master and states,
-/// without an average.
-/// Muon writes and reads the gradient once more, and exchanges it (optim/muon_rounds.h has that).
+/// without an average. For Muon, also the momentum's update, which reads and writes gradient and momentum, and packing
+/// and unpacking of the matrices; not their products and exchange, see muon_load().
 std::int64_t update_bytes(WeightRule rule, const OptimConfig& optim, DType type);
 
 }  // namespace lyceum

@@ -14,8 +14,8 @@ struct CheckpointList {
   double saving_bytes = 0;    // of memory on rank 0 while a checkpoint is saved
 };
 
-/// Returns the list for a resolved configuration. It depends on the mesh only in that a tensor which several ranks save
-/// in parts takes more memory; this is not counted.
+/// Returns the list for a resolved configuration. It does not depend on the mesh: that a tensor takes more memory if
+/// several ranks save parts of it is not counted.
 CheckpointList checkpoint_list(const Config& config);
 
 }  // namespace lyceum

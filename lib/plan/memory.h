@@ -23,13 +23,14 @@ struct RankMemory {
   /// Bytes of the values that the rank writes to checkpoints: its share of weights, optimizer state and averages, which
   /// the copies of a unit divide between them with every stage of ZeRO.
   double saved = 0;
-  /// Bytes of weights and gradients that ZeRO holds only temporarily, in excess of those that it holds when activations
-  /// are at their maximum.
+  /// Bytes of weights and gradients that ZeRO holds temporarily: their maximum minus those that it holds when
+  /// activations are at their maximum.
   double passing = 0;
   /// Bytes that the rank's optimizer reads and writes in an update, without those of Muon's products.
   double update_bytes = 0;
-  /// Bytes of an update (Muon's rounds), which are part of the activations: these are the larger of them and
-  /// `pass_activations`. `freed`: bytes of gradients that ZeRO holds temporarily, but not during an update.
+  /// Temporary memory of an update (Muon's rounds) in bytes, `activations`, and of the passes, `pass_activations`. They
+  /// do not exist at the same time, so RankMemory::activations is the larger of both. `freed`: bytes of gradients that
+  /// ZeRO holds temporarily during the passes, but not during an update.
   struct Update {
     double activations, pass_activations, freed;
   };

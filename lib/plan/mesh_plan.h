@@ -54,8 +54,8 @@ class StageCuts {
 bool can_plan_step(const Config& config, int world);
 /// Prepares the plan of a resolved configuration. `most`: limit of the micro-batches in the schedule, a multiple of the
 /// pipeline's ranks; 0: none. With a limit, repetitions of the steady state are left out. This changes neither the
-/// peaks of memory (for gpipe, which keeps all micro-batches, the missing ones are added) nor the seconds of the
-/// bubble. `cuts` may be null. Throws a usage Error unless can_plan_step().
+/// peaks of memory nor the seconds of the bubble; for gpipe, which keeps the activations of all micro-batches,
+/// plan_rank() adds those of the missing ones. `cuts` may be null. Throws a usage Error unless can_plan_step().
 PlanInput plan_input(const Config& config, int world, std::int64_t most = 0, StageCuts* cuts = nullptr);
 /// Returns the plan of rank `rank` of the mesh. Caches nothing: for many ranks use plan_mesh().
 RankPlan plan_rank(const PlanInput& input, int rank);

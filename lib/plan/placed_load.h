@@ -13,9 +13,10 @@
 
 namespace lyceum {
 
-/// Rows that travel to the rank, and to the host, that gets most, over the same with an even load. A token chooses
-/// expert e with probability p_e = k / choices · LayerLoad::share. Choices of different experts count as independent,
-/// so a token goes to some expert of a set with probability 1 − Π(1 − p_e) over the set; Σ p_e if k = 1.
+/// The largest number of rows that are sent to a rank, and to a host, divided by the same number with an even load. It
+/// is computed from the probability that a token goes to some expert of a set, 1 − Π(1 − p_e) over the set (choices of
+/// different experts are taken as independent), or Σ p_e if k = 1. p_e = k / choices · LayerLoad::share is the
+/// probability that a token chooses expert e.
 struct RowGrowth {
   double rank = 1, host = 1;
 };
@@ -26,7 +27,7 @@ struct LayerLoad {
   Placement ranks;            // experts → ranks of the expert group
   std::vector<double> share;  // [choices]: tokens that a choice gets over the mean of all choices; see LoadProfile
   double imbalance = 1;       // FLOPs of the busiest rank over the mean of all ranks
-  double fullest = 0;         // sum of the shares of the experts of the rank that has most; replicas take their part
+  double fullest = 0;         // largest sum of shares that a rank computes, replicas included
   RowGrowth rows;
 };
 

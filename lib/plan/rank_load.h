@@ -34,8 +34,8 @@ class BlockKinds {
 /// One pipeline stage of a rank, for one micro-batch: traffic, bytes of memory, FLOPs.
 struct StageLoad {
   PassTraffic traffic;
-  /// Traffic of the ranks for which the others wait. Differs from `traffic` with PlanInput::load: more rows travel to
-  /// them.
+  /// Traffic of the ranks for which the others wait. With PlanInput::load it exceeds `traffic`, since more rows are
+  /// sent to these ranks.
   PassTraffic awaited;
   Traffic update;  // traffic of its routers at the end of a step
   SavedActivations saved{.until_input_gradient = 0, .until_weight_gradient = 0};

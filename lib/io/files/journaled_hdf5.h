@@ -11,11 +11,12 @@ namespace lyceum {
 
 /// An HDF5 file that is changed in place, where each change is atomic: a kill, a full disk or a loss of power at any
 /// moment leaves either all of it or nothing. Only one process may change the file. A change is made in these steps:
-/// 1. Write what the file grows by after its end. Readers do not look there. Hold changes of existing bytes in memory.
-/// 2. Sync the file. Write the held changes to a journal, `.NAME.journal` in the same folder: from here on the change
+/// 1. Append new data after the end of the file, where readers do not look. Hold changes of existing bytes in memory.
+/// 2. Sync the file. Write the held changes to a journal, `.NAME.journal` in the same folder. From then on the change
 /// is
 ///    made, and open_journaled() sees it.
 /// 3. Sync the folder, write the held changes into the file, sync it, and remove the journal.
+///
 /// If step 3 was interrupted, the next JournaledHdf5 of the file does it again. Step 3 is postponed as long as a reader
 /// holds an flock() on the file, as open_journaled() and HDF5 (unless HDF5_USE_FILE_LOCKING=FALSE) do. It holds an
 /// exclusive flock() itself, for about a millisecond. On file systems without flock() it does not wait for readers.

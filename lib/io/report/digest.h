@@ -31,7 +31,7 @@ struct RecordBalance {
 struct RoutingDigest {
   std::vector<std::int64_t> steps;                // [S]: the last step of each record
   RecordRange range;                              // the records that `selected` sums
-  std::vector<RecordRange> columns;               // the records of each record of `over_time`
+  std::vector<RecordRange> columns;               // the records that each record of `over_time` sums
   RoutingHistory selected;                        // one record
   RoutingHistory over_time;                       // one record for each column
   std::vector<RecordBalance> balance;             // [S]

@@ -30,9 +30,9 @@ struct ActivationFlow {
     bool output = false;            // vectors that the half returns; false: that it reads
     std::vector<double> magnitude;  // [hidden]: x_i²
     double median = 0;              // median of a token's x_i²
-    std::vector<double> top_share;  // [hidden]: share of Σ x_i² in the m + 1 largest dimensions of a token
-    std::vector<double> common;     // [high_parts, longest_window]: number of dimensions high in all of w + 1 tokens
-    std::vector<double> shared;     // [high_parts, shared_window + 1]: number high in n of shared_window tokens
+    std::vector<double> top_share;  // [hidden]: element m: share of Σ x_i² in a token's m + 1 largest dimensions
+    std::vector<double> common;     // [high_parts, longest_window]: [q, w]: dimensions high in all of w + 1 tokens
+    std::vector<double> shared;     // [high_parts, shared_window + 1]: [q, n]: high in n of shared_window tokens
     /// [high_parts]: number of consecutive tokens that a dimension stays high, mean over all such ranges; NaN if no
     /// dimension is ever high.
     std::vector<double> run;

@@ -19,7 +19,7 @@ struct DomainRouting {
     std::int64_t tokens = 0;
     double loss = 0;  // mean cross-entropy, nats per token
   };
-  /// A router and its choices for each data set.
+  /// A router, and its choices on the tokens of each data set.
   struct Router {
     MixtureId id;
     std::string kind;               // value of moe.router

@@ -55,8 +55,9 @@ void create_datasets(hdf5::File& file, const std::vector<RoutingLog::Layer>& lay
 struct LogSize {
   std::int64_t records, moves;
 };
-/// Makes the log of an older version or another placement one of these layers and this origin: sets the attributes,
-/// removes the records and moves from these numbers on, and adds missing datasets, whose old records are unknown (NaN).
+/// Converts a log that an older version has written, or whose experts have another placement, to these layers and this
+/// origin: sets the attributes, truncates the log to `size` records and moves, and adds missing datasets, whose old
+/// records are unknown (NaN).
 void revise_datasets(hdf5::File& file, const std::vector<RoutingLog::Layer>& layers, const RoutingLog::Origin& origin,
                      const LogSize& size);
 

@@ -14,10 +14,9 @@
 
 namespace lyceum {
 
-/// The single-threaded bfloat16 matrix products of oneDNN, compiled once per shape and layout as long as
-/// there are no more than most_compiled_products of them; those used least recently are compiled again. A stream keeps
-/// one cache (CpuStream::keep). Several threads of the stream may call execute() concurrently: each has its own
-/// scratchpad and memory objects.
+/// A cache of oneDNN's single-threaded bfloat16 matrix products, each compiled for one shape and layout. It keeps at
+/// most most_compiled_products of them and evicts the least recently used. A stream keeps one cache (CpuStream::keep).
+/// Several threads of the stream may call execute() concurrently: each has its own scratchpad and memory objects.
 class MatmulCache {
  public:
   /// Makes an empty cache, and switches off oneDNN's own one, which would keep products that this one has dropped.

@@ -182,8 +182,8 @@ __device__ bool is_packed(const UpdatedTensor<T, most_states, S>& tensor, const 
   return aligned;
 }
 
-/// Updates a whole block of a span, from element i of this lane on, in packs. The next pack is loaded before the one
-/// before it is updated, so that loads of a warp never pause.
+/// Updates a whole block of a span, from element i of this lane on, in packs. Issues the loads of the next pack before
+/// it updates the current one, so that memory latency overlaps with the update.
 template <class T, class Rule, std::size_t most_states, class S>
 __device__ void update_whole_block(const UpdatedTensor<T, most_states, S>& tensor, const UpdateSpan& span,
                                    const Rule& rule, const StateRounding& rounding, const Constants<Accumulator<T>>& k,

@@ -7,8 +7,8 @@
 
 namespace lyceum {
 
-/// The result of attention, [tokens, heads.results()], and a function that frees its memory until backward. Call
-/// release() after the last use of y in forward; backward then computes y again, see Tape::release().
+/// The result of attention, y [tokens, heads.results()]. Call `release` after the last use of y in forward: it frees
+/// the memory of y, and backward computes y again, see Tape::release().
 struct Attended {
   Variable y;
   std::function<void(Tape&)> release;

@@ -33,17 +33,19 @@ AttentionHeads heads_of(const ModelConfig& config, std::int64_t layer);
 /// Returns this rank's share of the heads. Throws a usage Error if they cannot be divided among the ranks of `tensor`.
 AttentionHeads share_of(const AttentionHeads& heads, const ProcessGroup& tensor);
 
-/// The rows of a projection that belong to one head of keys, see HeadScaling.
+/// The rows of a projection that QK-clip scales with the factor of one key head, see HeadScaling.
 struct HeadRows {
   std::int64_t rows;
   std::int64_t split;  // the first rows, which QK-clip multiplies by √γ
   HeadScaling::Rest rest = HeadScaling::Rest::unchanged;
 };
-/// Declares that QK-clip scales the rows of slice number `slice` of a weight or a bias (Parameter::heads), which are
-/// those of this rank's heads in order. `first_head`: index of the first one in the factors, which is the number of the
-/// block times the number of key heads.
+/// Declares that QK-clip scales the rows of parameter.slices[slice], a weight or a bias, by appending to
+/// Parameter::heads. The rows are those of this rank's key heads in order, head.rows rows each. `first_head`: index of
+/// the first of these heads in QkClipFactors::factors, which is the number of the block times the number of key heads
+/// of a rank.
 void scale_heads(Parameter& parameter, std::size_t slice, std::int64_t first_head, const HeadRows& head);
-/// Does so for the queries and the keys of a projection or bias that stacks q, k and v. `own`: the heads of this rank.
+/// Calls scale_heads() for the query and key rows of a projection or bias that stacks q, k and v. `own`: the heads of
+/// this rank.
 void scale_query_and_key_heads(Parameter& qkv, std::int64_t layer, const AttentionHeads& own);
 
 /// Returns the costs of attention with these heads.

@@ -21,14 +21,15 @@
 
 namespace lyceum {
 
-/// The maximum number of replicas of the experts of one rank, for parallel.replicas spare slots on each of `ranks`
-/// expert ranks. It bounds the rounds in which weights and gradients are sent.
+/// Returns the maximum number of replicas that the experts of one rank may have in total, for `replicas` spare slots
+/// (parallel.replicas) on each of `ranks` expert ranks. It bounds the rounds in which weights and gradients are sent.
 int most_lent_replicas(int replicas, int ranks);
 
 /// The replicas of hot experts of a layer, for parallel.replicas > 0. They are used in training steps only.
 class ExpertReplicas {
  public:
-  /// References must outlive this, `placement` also with other values. `route`: that of tokens without replicas.
+  /// All references must outlive this, except `route`: the route of tokens to the experts without replicas. `placement`
+  /// may change; call placement_changed() then.
   ExpertReplicas(const Config& config, const Mixture& mixture, const Mesh& mesh, const Stream& stream, DType type,
                  const SpareSlots::Experts& experts, const Placement& placement, const ExpertRoute& route);
 
@@ -46,7 +47,8 @@ class ExpertReplicas {
   /// Runs this rank's experts and replicas, see GatedBank.
   Variable run(Tape& tape, const ActivationFunction& activation, const Routing& routing, const ExpertRows& rows,
                const Variable& x, const Variable& gates) const;
-  /// Call when weights have changed, and before a step is repeated, so that it sends the same replicas.
+  /// Makes the next pass send the weights of all its replicas. Call when weights have changed, and before a step is
+  /// repeated, so that the repetition sends the same weights.
   void forget() { spare_->forget(); }
   /// Returns the transfers since forget(), see PlacedExperts::replica_transfers().
   ReplicaTransfers transfers() const;

@@ -80,8 +80,8 @@ class MoeLayer : public Sublayer, private PlacedExperts {
   /// Allocates the spare slots of parallel.replicas.
   void make_replicas(const Config& config, const SublayerContext& context);
   /// Sends tokens through the hops of the route from number `hop` on, runs the routed experts with weights, and returns
-  /// one gated sum per token of `tokens`. `meanwhile` is called while tokens travel the first hop; without hops, after
-  /// the experts.
+  /// one gated sum per token of `tokens`. `meanwhile` is called while tokens are in flight in hop number `hop`; if
+  /// there is no such hop, after the experts.
   Variable run_routed(Tape& tape, const TokensAndChoices& tokens, const ExpertReplicas::Routing& routing,
                       std::size_t hop, const std::function<void()>& meanwhile) const;
   /// Returns the gated sums of this rank's experts for tokens that are on this rank. run_sharded_experts gathers the

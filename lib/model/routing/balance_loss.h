@@ -42,8 +42,9 @@ struct Loss {
 ///     sequence, it must be the sum over these ranks, so that all of them get the same losses.
 ///   - Without `batch`, a loss reads the counts and probabilities of one sequence. With `batch`, it reads the counts of
 ///     all sequences in the current pass of the data ranks, and the last two losses also read the probabilities of all
-///     of them. With `running`, it also reads those of the earlier passes of the step. Derivatives are those of
-///     `batch`: the sums are an estimate of those of the whole step, which later passes are not known to.
+///     of them. With `running`, it also reads those of the earlier passes of the step. The derivatives have the same
+///     formulas as with `batch`: the running sums, divided by their number of sequences, estimate the means over the
+///     whole step, to which later passes have yet to contribute.
 /// Collective over `batch`, if set.
 struct BalanceLoss {
   double expert_factor = 0, device_factor = 0, z_factor = 0, information_factor = 0, concentration_factor = 0;

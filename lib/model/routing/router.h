@@ -50,9 +50,9 @@ class Router {
 
   struct Choices {
     Variable gates;  // [tokens, top_k], the best choice first
-    Tensor index;    // i32 [tokens, top_k]: the expert of each gate
-    /// The load that Route returns, over this rank's tokens. Undefined without has_scores(), and if neither losses nor
-    /// a tally need it.
+    Tensor index;    // i32 [tokens, top_k]: the expert of each gate, or −1
+    /// The load of this rank's tokens, see Route. Undefined without has_scores(), and if neither losses nor a tally
+    /// need it.
     Variable load;
     Variable logits = {};  // [tokens, choices]; undefined without has_scores()
   };
@@ -68,8 +68,9 @@ class Router {
 
   /// True if update() adjusts the selection bias from routing counts.
   bool learns_from_counts() const { return bias_ && balance_.bias_rate > 0; }
-  /// Adjusts the selection bias by the choices of a whole step, i64 [1, experts], summed over the order of choice and
-  /// the ranks of the stage. Does nothing if the verdict is to skip the step, or unless learns_from_counts().
+  /// Adjusts the selection bias, see BalanceBias. `counts`: i64 [1, experts], the number of tokens that chose each
+  /// expert as any of their k choices, over a whole step and all ranks of the stage. Does nothing if the verdict is to
+  /// skip the step, or unless learns_from_counts().
   void update(const Stream& stream, const Tensor& counts, std::span<const StepVerdict> verdict) const;
 
  private:

@@ -13,11 +13,11 @@ namespace lyceum {
 
 /// The sums of a step's loads so far, for balance.scope = global. Each pass has its own sums: those of the previous
 /// pass plus its own, over all data ranks. So a pass that is computed again, for recomputation or because the step is
-/// repeated, writes the same numbers, even if later passes have begun. Passes must run in their order the first time,
-/// which is the order of every schedule on a stage.
+/// repeated, writes the same numbers, even if later passes have begun. The first time, the passes of a stage must run
+/// in ascending order, as they do in every schedule.
 class RunningLoads {
  public:
-  /// The losses of a mixture that have sums: those of its router, and that of its sub-dimensions.
+  /// Selects the sums for the losses of a mixture's router, or those for its balance loss of sub-dimensions.
   enum class Of { router, sub_dimension };
 
   /// Allocates the sums of `mixtures`, which are those of this rank, for `passes` passes per step.

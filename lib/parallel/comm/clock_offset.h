@@ -21,8 +21,8 @@ struct BarrierTimes {
 /// Returns the offset of the clock of `own` to that of `first`, from the times of the same barriers. No rank leaves a
 /// barrier before all have entered it, so each barrier bounds the offset on both sides:
 ///   first.entered − own.left ≤ offset ≤ first.left − own.entered.
-/// The result is the middle of the tightest bounds. `same_machine`: both ranks read one clock, so the result is 0
-/// unless the bounds exclude it, as on machines of equal names.
+/// The result is the middle of the tightest bounds. `same_machine`: both ranks are believed to read the same clock. The
+/// result is then 0, unless the bounds exclude 0, which shows that two machines have the same name.
 ClockOffset offset_between(const BarrierTimes& first, const BarrierTimes& own, bool same_machine);
 
 /// Collective over the group. Measures the offset of this rank's clock to that of rank 0 by 16 barriers.

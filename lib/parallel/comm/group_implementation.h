@@ -13,8 +13,8 @@ struct ProcessGroup::Implementation {
   Implementation(std::shared_ptr<Communicator> communicator, std::shared_ptr<TensorTransport> transport,
                  std::unique_ptr<Carrier> carrier);
 
-  /// Adds the operation's bytes to `counter`. True if the operation is to be started; in a rehearsal it is only
-  /// recorded, and the result is false. Throws if the group is broken.
+  /// Adds the operation's bytes to `counter`. Returns true if the caller must start the operation; in a rehearsal, only
+  /// records it and returns false. Throws if the group is broken.
   bool enter(const Operation& operation, std::int64_t& counter) const;
   /// Adds the messages that an operation would send if this were not a rehearsal to ProcessGroup::sent_messages().
   /// `messages` returns their number; it is called only in rehearsals that count messages.
@@ -28,7 +28,7 @@ struct ProcessGroup::Implementation {
   Carrier& tensors() { return carrier ? *carrier : host; }
   /// Copies between two buffers of this rank, in the memory where its tensors are.
   void copy(void* to, const void* from, std::size_t bytes) const;
-  /// Starts an all-to-all of checked arguments over `by`.
+  /// Starts an all-to-all whose rows carrier `by` sends. The exchanges must have passed require_fitting().
   Pending exchange(std::span<const AllToAll> exchanges, Carrier& by, Where where);
 
   std::shared_ptr<Communicator> communicator;
@@ -38,8 +38,8 @@ struct ProcessGroup::Implementation {
   Traffic traffic{};
 };
 
-/// Throws if the counts of an exchange do not fit the group: their number, a negative count, or different counts of
-/// rows that this rank sends to itself and expects from itself.
+/// Throws if an exchange does not fit the group: if it does not have one count per rank, if a count is negative, if the
+/// counts of rows that this rank sends to itself and expects from itself differ, or if row_bytes is not positive.
 void require_fitting(const ProcessGroup& group, const ProcessGroup::AllToAll& exchange);
 
 }  // namespace lyceum

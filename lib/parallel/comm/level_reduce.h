@@ -37,7 +37,7 @@ class LevelReduce {
  private:
   /// Returns the number of elements of the slices that a rank with this digit keeps.
   std::int64_t elements(const ReductionLevel& level, int digit) const;
-  /// Returns this rank's partial sums of these slices before the level.
+  /// Returns this rank's partial sums, before the level, of the slices that a rank with this digit keeps.
   const std::byte* partial(std::size_t level, int digit) const;
   DType type_at(std::size_t level) const { return level == 0 ? type_ : partial_sum_type(type_); }
 

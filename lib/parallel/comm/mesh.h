@@ -65,8 +65,9 @@ struct Mesh {
   };
   std::optional<ExpertHosts> expert_hosts;  // set if expert groups extend over several hosts
 
-  /// Returns the group of this axis. Throws an Error for expert_across and expert_within, which are only in
-  /// `expert_hosts`, and for pipeline_ends, which is not a group of the mesh.
+  /// Returns the group of this axis; for expert_copies, `expert_data` if `expert_copies` is not set. Throws an Error
+  /// for expert_across and expert_within, which are only in `expert_hosts`, and for pipeline_ends, which is not a group
+  /// of the mesh.
   const ProcessGroup& group(Axis axis) const;
   /// Returns the groups over which tokens are sent to their experts, in order: {across, within} or {expert}.
   std::vector<const ProcessGroup*> expert_hops() const;

@@ -21,9 +21,11 @@ struct NcclVariables {
 };
 NcclVariables nccl_variables();
 
-/// Returns the devices that NCCL uses between machines by its rules: the interfaces that NCCL_SOCKET_IFNAME names
-/// ("eth,ib": prefixes, "=eth0": whole names, "^docker": all others), else the first kind that exists of those named
-/// ib…, all but docker…, lo… and virbr…, docker…, lo…, and virbr…; and the adapters that NCCL_IB_HCA names.
+/// Returns the devices that NCCL uses between machines, by NCCL's rules:
+/// - Interfaces: those that NCCL_SOCKET_IFNAME selects ("eth,ib": by prefix, "=eth0": by whole name, "^docker": all
+///   others). If it is not set, the first of these sets that is not empty: ib…; all but docker…, lo… and virbr…;
+///   docker…; lo…; virbr….
+/// - Adapters: those that NCCL_IB_HCA selects in the same way, or all if it is not set; none if NCCL_IB_DISABLE is set.
 NetworkDevices devices_of_nccl(const NetworkDevices& machine, const NcclVariables& variables);
 /// Returns the reason why NCCL will not start; empty if NCCL_SOCKET_IFNAME is not set or names an interface.
 std::string nccl_network_problem(const NetworkDevices& machine, const NcclVariables& variables);

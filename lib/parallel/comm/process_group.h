@@ -91,8 +91,8 @@ class ProcessGroup {
   static ProcessGroup self(std::string name = "self");
   /// Returns rank `rank`'s view of a job of `ranks` ranks that does not run (see RehearsalStream). Operations are
   /// recorded in the ledger, counted as traffic, and complete at once. No tensor data is received. Numbers and texts
-  /// are received as if every rank sent what this rank sends to itself.
-  /// `counts_messages`: whether operations add to sent_messages(), which takes time that grows with the ranks.
+  /// from other ranks are copies of what this rank sends to itself. `counts_messages`: whether operations add to
+  /// sent_messages(), which takes time that grows with the ranks.
   static ProcessGroup rehearsal(int rank, int ranks, bool counts_messages = false);
   /// Collective. Returns a group of the same ranks whose tensors are in the memory of `stream`, with its own traffic
   /// counters. Groups split from it use the same stream and transport. A host stream requires Transport::mpi, a GPU
@@ -220,10 +220,10 @@ class ProcessGroup {
     std::int64_t all_reduce = 0, reduce_scatter = 0, all_to_all = 0, all_gather = 0, send = 0, broadcast = 0;
   };
   const Traffic& traffic() const;
-  /// Returns the number of MPI messages that this rank has sent in operations of all groups of this world. Not counted
-  /// are the messages that MPI sends by itself, for barriers, broadcasts, all-gathers of numbers in groups of up to 8
-  /// ranks and new groups, checksums, and those of the ledger. A rehearsal counts the messages of the same operations
-  /// as if tensors were sent by MPI, if it was made with `counts_messages`; else 0.
+  /// Returns the number of MPI messages that this rank has sent in operations of all groups of this world. It does not
+  /// include checksums, queries of ledgers (Watch), and messages inside MPI's own collectives, which implement
+  /// barriers, broadcasts, splits, and all-gathers of numbers in groups of up to 8 ranks. In a rehearsal with
+  /// `counts_messages`, returns the number for the same operations if MPI sent the tensors; in other rehearsals 0.
   std::int64_t sent_messages() const;
   /// Returns the record of this rank's latest operations on all groups of this world.
   Ledger& ledger() const;

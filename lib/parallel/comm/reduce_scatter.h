@@ -15,11 +15,10 @@ namespace lyceum {
 /// The sizes of the rounds of a reduce-scatter. They depend on the sizes of the parts alone, so every rank has the
 /// same.
 ///
-/// In groups of one level (ReductionLevel), a round contains up to 1 MiB divided by the number of ranks of each part.
-/// In other groups it contains 1 MiB of all unfinished parts together: the same number of elements of each, or the rest
-/// of a shorter one. So parts of different sizes take as many rounds as equal ones with the same sum. If a radix is
-/// larger than 4, the elements of a part are also bounded so that no rank receives more than the values of 4 rounds at
-/// that level.
+/// In groups of one level (ReductionLevel), a round contains up to 1 MiB / ranks of each part. In other groups it
+/// contains 1 MiB of all unfinished parts together: the same number of elements of each, or the rest of a shorter one.
+/// So parts of different sizes take as many rounds as equal ones with the same sum. If a radix is larger than 4, the
+/// elements of a part are also bounded so that no rank receives more than the values of 4 rounds at that level.
 class RoundSizes {
  public:
   /// `extents`: the elements of each rank's part. `width`: bytes per element.
@@ -30,9 +29,9 @@ class RoundSizes {
   std::int64_t longest() const { return ascending_.back(); }
 
  private:
-  std::vector<std::int64_t> ascending_;  // the sizes of the parts
-  std::int64_t even_;                    // elements of each of as many equal parts in a round
-  std::int64_t largest_;                 // bound of most()
+  std::vector<std::int64_t> ascending_;  // the sizes of the parts, in ascending order
+  std::int64_t even_;                    // elements of each part per round if all parts have equal sizes
+  std::int64_t largest_;                 // upper bound of most()
   std::int64_t round_;                   // elements of all parts together in a round
 };
 

@@ -19,8 +19,9 @@ namespace lyceum {
 /// 16 ranks are 4 · 4, 4096 are 4^6 and take 18 messages. A prime factor p takes p − 1.
 ///
 /// A vector is divided into n slices. Before level l a rank has partial sums of the `radix · span` slices from `first`
-/// on. It keeps those of its digit, sends the others to the ranks with their digits, and adds up what it receives.
-/// After the last level it has the sum over all ranks of the slice first + digit.
+/// on. It divides them into `radix` parts of `span` slices, keeps the part whose index is its own digit, sends each
+/// other part to the rank with that digit, and adds the parts that it receives. After the last level it has the sum
+/// over all ranks of the slice first + digit.
 ///
 /// Sums are made in the order of digits, level by level; for two levels of radix 4 this is
 ///     ((x_0 + x_1 + x_2 + x_3) + (x_4 + … + x_7)) + (x_8 + … + x_11) + (x_12 + … + x_15).

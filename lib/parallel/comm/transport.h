@@ -12,7 +12,8 @@ namespace lyceum {
 ///   all_reduce and reduce_scatter. bf16 sums are rounded at every step. max and min may lose a NaN.
 enum class Transport { mpi, staged, nccl };
 
-/// The order of the NCCL operations of a process on its GPU, except messages between two ranks.
+/// The order in which the NCCL operations of a process run on its GPU. It does not apply to sends and receives, which
+/// are ordered only among messages with the same sender and receiver.
 /// - concurrent: the operations of one group run in the order in which they were started, those of different groups at
 ///   the same time.
 /// - serial: all operations run one after another, in the order in which they were started.

@@ -59,10 +59,11 @@ struct JoinedTexts {
   std::vector<std::string> split() const;
 };
 
-/// Collects every rank's text on `root` along a tree. A rank sends two messages and receives at most 2 · ⌈log2(ranks)⌉.
+/// Collects every rank's text on `root` along a tree. Every rank except the root sends two messages (lengths, texts),
+/// and a rank receives at most 2 · ⌈log2(ranks)⌉.
 class TextGather final : public Messages {
  public:
-  static constexpr std::int64_t messages = 2;  // that a rank sends, except for the root
+  static constexpr std::int64_t messages = 2;  // sent by each rank except the root
   /// Starts the gather. `gathered` becomes the texts of all ranks in rank order on `root`; its contents on other ranks
   /// are unspecified.
   TextGather(std::shared_ptr<Communicator> communicator, const Operation& operation, const std::string& text, int root,

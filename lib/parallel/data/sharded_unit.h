@@ -89,9 +89,9 @@ class ShardedUnit {
   /// all gradients, and begins new sums in it, see ParameterUnit::begin_gradients() (stages 0 and 1 keep the sum of
   /// earlier micro-batches of the step). Further calls in the same micro-batch have no effect.
   void begin_gradients();
-  /// Records that the gradient of one more parameter, which the unit must hold, is complete for this micro-batch. If it
-  /// is still empty, it becomes zero. True if it was the last one and the sum over copies has been started; for an
-  /// adapted unit, if it was the last one. Throws if called for more micro-batches than planned.
+  /// Records that the gradient of one more parameter of this unit is complete for this micro-batch. If it is still
+  /// empty, it becomes zero. Returns true only for the last parameter, and only if the call has started the sum over
+  /// copies or the unit is adapted. Throws if called for more micro-batches than planned.
   ///
   /// Only the number of calls counts. With delayed weight gradients, a parameter may be final in the next micro-batch
   /// before others have contributed to this one. The sum of the micro-batch then lacks their contributions, and that of

@@ -21,9 +21,9 @@ namespace lyceum {
 /// stages 2 and 3, the gradients of at most two layers are unsharded (the current one of the backward pass and the one
 /// before it), plus those of layers that still expect contributions.
 ///
-/// Adapted units (ParameterUnit::Role) have effective values of the layer in use only, and those that stage 3 gathers
-/// ahead. When the gradients of all parameters of such a unit are complete for a micro-batch, those of its adapters are
-/// computed from them and count as complete.
+/// The effective values of an adapted unit (ParameterUnit::Role) exist only while its layer is in use; stage 3 gathers
+/// only the stored values of the next layer ahead. When the gradients of all parameters of an adapted unit are complete
+/// for a micro-batch, the gradients of its adapters are computed from them and count as complete.
 ///
 /// All ranks that hold copies must use the units in the same order. Buffers are replicated in every stage.
 class Zero final : private UnitMemory {

@@ -9,8 +9,8 @@ namespace lyceum {
 struct Capacity {
   double factor;
   std::int64_t experts;
-  Tensor choices{};  // f64 [1]: DropChoices::choices; undefined: the number of columns of the index
-  Tensor dropped{};  // i64 [k, experts]: incremented by the dropped choices; optional
+  Tensor choices{};  // f64 [1]: k of the formula, see DropChoices::choices; undefined: columns of `index`
+  Tensor dropped{};  // i64 [k, experts]: += number of dropped j-th choices of each expert; optional
 };
 
 /// Returns the choices of this rank's tokens with those beyond the experts' capacity replaced by -1: i32 [tokens, k].

@@ -13,8 +13,10 @@ namespace lyceum {
 /// are [key head, choice, head of the group, dim].
 struct ChoiceHeads {
   std::shared_ptr<const ExpertRows> rows;
-  std::int64_t groups;        // number of key heads
-  Tensor in_rows, in_tokens;  // i64: the maps of SplitPairs, for the heads of a row divided by key head
+  std::int64_t groups;  // number of key heads; the heads of a row are divided into as many parts
+  /// i64: for each part in the order of tokens, its index in the order of rows (SplitPairs::in_slots), and the inverse
+  /// (SplitPairs::by_token).
+  Tensor in_rows, in_tokens;
 
   ChoiceHeads(const Stream& stream, std::shared_ptr<const ExpertRows> of, std::int64_t groups);
 };

@@ -20,8 +20,8 @@ struct ExpertRows {
   std::int64_t tokens() const { return copies.row_of_pair.size() / copies.top_k; }
 };
 
-/// Upper bounds of the numbers of tokens and choices on a rank. They are equal on all ranks that exchange rows, which
-/// therefore need not tell each other any numbers.
+/// Upper bounds of the numbers of tokens and choices on a rank. They are equal on all ranks that exchange rows, so
+/// these ranks need not exchange the actual numbers.
 struct RowBounds {
   std::int64_t tokens;   // of a rank
   std::int64_t choices;  // of one expert by the tokens of a rank
@@ -36,7 +36,7 @@ struct RowBounds {
 
 /// Facts about the choices that plan_rows() does not have to read from the device.
 struct KnownChoices {
-  std::int64_t others = 0;  // experts without rows that may be chosen too; their numbers follow those with rows
+  std::int64_t others = 0;  // number of further choices that get no rows; their indices follow those of the experts
   std::int64_t pairs = -1;  // number of choices of experts with rows; -1: unknown
   /// If set, nothing is read from any device, and memory for all rows within the bounds is allocated.
   std::optional<RowBounds> bounds = {};
@@ -45,8 +45,8 @@ struct KnownChoices {
   std::span<const std::int64_t> rows = {};
 };
 
-/// Returns a mapping between tokens and the rows of `sorted` in another order. `sorted_of_row`, `row_of_sorted`: i64,
-/// the maps between both orders; −1 for a row without a token.
+/// Returns `sorted` with its rows in another order. `sorted_of_row`: i64, for each new row the row of `sorted`; −1 for
+/// a row without a token. `row_of_sorted`: the inverse map.
 TokenRows reordered(const Stream& stream, const TokenRows& sorted, const Tensor& sorted_of_row,
                     const Tensor& row_of_sorted);
 

@@ -124,9 +124,10 @@ double busiest_cost(const Placement& placement, std::span<const double> costs) {
   return std::ranges::max(rank_costs(placement, costs));
 }
 
-double busiest_over_mean(std::span<const double> of_ranks) {
-  const double mean = std::reduce(of_ranks.begin(), of_ranks.end()) / static_cast<double>(of_ranks.size());
-  return mean > 0 ? std::ranges::max(of_ranks) / mean : 1;
+double busiest_over_mean(std::span<const double> costs_by_rank) {
+  const double mean =
+      std::reduce(costs_by_rank.begin(), costs_by_rank.end()) / static_cast<double>(costs_by_rank.size());
+  return mean > 0 ? std::ranges::max(costs_by_rank) / mean : 1;
 }
 
 double busiest_over_mean(const Placement& placement, std::span<const double> costs) {

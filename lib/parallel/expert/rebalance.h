@@ -10,8 +10,8 @@ namespace lyceum {
 
 /// Returns the cost of the busiest rank: the largest sum of the costs of a rank's experts. `costs` [experts].
 double busiest_cost(const Placement& placement, std::span<const double> costs);
-/// Returns the largest cost of a rank over the mean; 1 if the mean is 0. `of_ranks` [ranks].
-double busiest_over_mean(std::span<const double> of_ranks);
+/// Returns the largest of `costs_by_rank` [ranks] divided by their mean; 1 if the mean is 0.
+double busiest_over_mean(std::span<const double> costs_by_rank);
 /// Returns busiest_cost() over the mean cost of the ranks; 1 if all costs are 0.
 double busiest_over_mean(const Placement& placement, std::span<const double> costs);
 

@@ -59,22 +59,22 @@ std::vector<std::int32_t> rehearsed_rows(std::int64_t pairs, std::int64_t choice
   return dealt_rows(totals, sources);
 }
 
-Tensor divided(const Stream& stream, const NumberedChoices& choices, std::span<const ReplicaShare> shares,
-               std::int64_t count) {
-  const std::int64_t experts = choices.first_position.size() - 1;
+Tensor divided(const Stream& stream, const NumberedChoices& chosen, std::span<const ReplicaShare> shares,
+               std::int64_t choices) {
+  const std::int64_t experts = chosen.first_position.size() - 1;
   std::vector<std::int32_t> first(static_cast<std::size_t>(experts + 1)), destination;
   std::vector<std::int64_t> begin;
   for (const ReplicaShare& share : shares) {
     ++first[static_cast<std::size_t>(share.expert) + 1];
     begin.push_back(share.first);
-    destination.push_back(share.slot < 0 ? share.expert : static_cast<std::int32_t>(count) + share.slot);
+    destination.push_back(share.slot < 0 ? share.expert : static_cast<std::int32_t>(choices) + share.slot);
   }
   std::partial_sum(first.begin(), first.end(), first.begin());
   const std::int64_t all = std::ssize(begin);
-  const Tensor y = Tensor::empty(stream, DType::i32, choices.index.shape());
-  launch(stream, DivideChoices{.index = choices.index.matrix<const std::int32_t>(),
-                               .position = choices.position.span<const std::int64_t>(),
-                               .first_position = choices.first_position.span<const std::int64_t>(),
+  const Tensor y = Tensor::empty(stream, DType::i32, chosen.index.shape());
+  launch(stream, DivideChoices{.index = chosen.index.matrix<const std::int32_t>(),
+                               .position = chosen.position.span<const std::int64_t>(),
+                               .first_position = chosen.first_position.span<const std::int64_t>(),
                                .first_share = tensor_of(stream, {experts + 1}, first).span<const std::int32_t>(),
                                .share_begin = tensor_of(stream, {all}, begin).span<const std::int64_t>(),
                                .destination = tensor_of(stream, {all}, destination).span<const std::int32_t>(),

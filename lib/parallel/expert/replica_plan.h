@@ -14,7 +14,8 @@ namespace lyceum {
 struct ReplicaProblem {
   const Placement& placement;
   /// [sources, experts]: the rows of each expert that come from each source. The sources are the ranks that send tokens
-  /// to the experts: equally many with each expert rank, in order. (With expert_tensor > 1 there are several.)
+  /// to the experts, sorted by expert rank. Each expert rank counts as equally many sources, one per rank of its
+  /// expert_tensor group.
   std::span<const std::int32_t> rows;
   std::span<const std::int64_t> costs;  // [experts]: FLOPs per row in any unit, for example the expert's width; > 0
   int slots;                            // spare slots per rank
@@ -29,15 +30,15 @@ struct ReplicaProblem {
   std::int64_t sources() const { return static_cast<std::int64_t>(rows.size()) / placement.experts(); }
   /// Returns the rows of each expert, summed over the sources [0, end): [experts].
   std::vector<std::int64_t> rows_of_experts(std::int64_t end) const;
-  /// Returns `totals`, or what it stands for.
+  /// Returns `totals`, or computes them if they are not set.
   std::vector<std::int64_t> rows_of_all() const {
     return totals.empty() ? rows_of_experts(sources()) : std::vector<std::int64_t>(totals.begin(), totals.end());
   }
 };
 
-/// Returns ReplicaProblem::rows for sources of which only the sum of their rows of each expert, `totals`, is known. The
-/// rows are dealt to the sources in turn, so their numbers differ by at most 1, of each expert and together:
-/// [sources, experts].
+/// Returns ReplicaProblem::rows, [sources, experts], if only `totals` is known: the rows of each expert, summed over
+/// the sources. Rows are assigned to the sources round-robin, so any two sources differ by at most 1 row per expert,
+/// and by at most 1 in total.
 std::vector<std::int32_t> dealt_rows(std::span<const std::int64_t> totals, std::int64_t sources);
 
 /// The replicas that are used for a micro-batch.
@@ -57,7 +58,7 @@ struct ReplicaPlan {
 ///    target that can be met is found by bisection. To meet a target, each rank above it, the busiest first, gives rows
 ///    of its hottest experts away, each to the rank that has just enough room, or else to the one with most room.
 /// 2. Replicas that are held already need no transfer of weights. If they alone meet this target plus 1/32 of the mean,
-///    only they are used; if they meet it together with new ones, they are used first; else they are given up.
+///    only they are used; if they meet it together with new ones, they are used first; else they are not used.
 /// 3. If no target below the present maximum can be met, there are no replicas.
 ReplicaPlan plan_replicas(const ReplicaProblem& problem);
 
@@ -68,7 +69,7 @@ std::vector<std::int64_t> rank_loads(const ReplicaProblem& problem, const Replic
 std::vector<std::int64_t> moved_loads(const Placement& placement, std::span<const std::int64_t> costs,
                                       const ReplicaPlan& plan);
 
-/// Returns what the spare slots hold once `plan` has been carried out: an unused slot keeps what it held.
+/// Returns ReplicaProblem::held after `plan` has been carried out. A slot that the plan does not use keeps its replica.
 std::vector<std::int32_t> held_after(const ReplicaProblem& problem, const ReplicaPlan& plan);
 
 }  // namespace lyceum

@@ -7,11 +7,11 @@
 
 namespace lyceum {
 
-/// Rows of an expert that a source sends to the same rank.
+/// Consecutive rows of an expert that a source sends to one rank: to the owner or to a replica.
 struct ReplicaShare {
   std::int32_t expert;
   std::int32_t slot;   // index in ReplicaPlan::experts of the replica; −1: the expert's owner
-  std::int64_t first;  // the share begins with this row of those that the source has for the expert, in token order
+  std::int64_t first;  // index of its first row among the source's rows for the expert, in token order
   std::int64_t count;
   bool operator==(const ReplicaShare&) const = default;
 };

@@ -16,8 +16,8 @@ struct ReplicatedBank {
   std::shared_ptr<SpareSlots> slots;
   std::shared_ptr<const ReplicaPlan> plan;
   const Placement* placement;  // must outlive the backward pass
-  /// See SpareSlots::await(): other passes may use the slots between the choice of replicas and the forward pass of the
-  /// bank, and between this and the backward pass.
+  /// True if other passes may use the spare slots between SpareSlots::send() and forward(), and between forward() and
+  /// backward(): missing weights are then sent again, see SpareSlots::await().
   bool again_in_forward, again_in_backward;
   std::size_t own;  // number of this rank's own experts, which come first in the bank
 

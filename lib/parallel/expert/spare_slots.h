@@ -15,22 +15,22 @@
 namespace lyceum {
 
 /// The spare slots of this rank for one layer: memory for replicas of experts that other ranks own. It also knows what
-/// the spare slots of all ranks of the expert group hold, so that only missing weights are sent. Calls are collective
-/// over the group; all ranks must make the same ones with the same plans. Which
-/// operations a call makes does not depend on the plan, only their sizes do.
+/// the spare slots of all ranks of the expert group hold, so that only missing weights are sent. Calls are
+/// collective over the group, and all ranks must pass the same plans. A call makes the same operations for every plan;
+/// only their sizes differ.
 class SpareSlots {
  public:
   /// The experts of a layer.
   struct Experts {
-    std::span<const std::int64_t> widths;  // [experts]
-    std::span<const std::int64_t>
-        elements;              // [experts]: elements of each expert in the unit of its owner, in order of slots
-    ParameterUnit* originals;  // the unit of this rank's own experts; must outlive this
-    std::vector<ExpertBank::Expert> own;  // parameters of these experts
+    std::span<const std::int64_t> widths;    // [experts]
+    std::span<const std::int64_t> elements;  // [experts]: size of each expert's slot in the unit of its owner
+    ParameterUnit* originals;                // the unit of this rank's own experts; must outlive this
+    std::vector<ExpertBank::Expert> own;     // parameters of these experts
     /// Adds parameters like those of an expert of this width on this rank to a unit.
     std::function<ExpertBank::Expert(std::int64_t width, ParameterUnit& unit)> make;
   };
-  /// Allocates `slots` spare slots, each for the largest expert. `most_lent`: see ReplicaProblem.
+  /// Allocates `slots` spare slots, each large enough for the largest expert, for weights of type `type`. `most_lent`:
+  /// see ReplicaProblem.
   SpareSlots(const Stream& stream, DType type, const ProcessGroup& group, const Experts& experts, int slots,
              int most_lent);
 
@@ -48,7 +48,8 @@ class SpareSlots {
   /// Waits until the slots hold the replicas of a plan. Pass `again` if other replicas may have been sent since send()
   /// for this plan: what is missing is then sent once more. Throws an Error if something is missing without `again`.
   void await(const Stream& stream, const ReplicaPlan& plan, const Placement& placement, bool again);
-  /// Returns the experts of this rank, followed by the replicas of a plan. An unused slot has the shape of any expert.
+  /// Returns the experts of this rank, followed by one expert per spare slot: the replica of the plan, or an arbitrary
+  /// one if the plan does not use the slot.
   std::vector<ExpertBank::Expert> bank(const ReplicaPlan& plan) const;
 
   /// Gives the spare slots memory for gradients, zeroed for the replicas of a plan.
@@ -59,7 +60,7 @@ class SpareSlots {
   /// the ranks. Frees the memory.
   void finish_gradients(const Stream& stream);
 
-  /// Returns how many times this rank has been sent the weights of a replica since forget().
+  /// Returns the number of replicas whose weights this rank has received since forget(), repetitions included.
   std::int64_t newly_received() const { return received_; }
   /// Returns the bytes of weights that this rank has sent since forget().
   std::int64_t new_bytes_of_weights() const { return weights_.bytes_sent() - bytes_before_; }

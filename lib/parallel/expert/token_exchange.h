@@ -84,7 +84,8 @@ std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const H
 std::shared_ptr<const TokenExchange> bounded_exchange(const Stream& stream, const Hop& hop, const Tensor& index,
                                                       const RowBounds& bounds, bool overlaps = true);
 
-/// Tokens on their way to experts, or their gradients on the way back.
+/// The state that a SendTokens shares with its TakeTokens: tokens in flight to the experts, or in the backward pass
+/// their gradients in flight back.
 struct TokensInFlight {
   Tensor index;  // i32: chosen experts of the tokens to send [tokens, k], then of the received ones
   std::array<bool, 2> differentiable{true, true};  // true if gradients of the tokens, and of their gates, are needed
@@ -113,7 +114,8 @@ struct TakeTokens {
   std::array<Tensor, 2> backward(const Stream& stream, Saved& saved, const Tensor& d_received,
                                  const Tensor& d_received_gates) const;
 };
-/// Sends only the tokens, with which Tape::release() receives them again.
+/// Sends only the tokens, without gates and choices. Passed to Tape::release(), which recomputes the received tokens
+/// with it.
 struct SendTokensAgain {
   std::shared_ptr<const TokenExchange> exchange;
 

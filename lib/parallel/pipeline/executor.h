@@ -57,8 +57,8 @@ template <PipelineStage Stage, PipelineChannel Channel>
 class PipelineExecutor {
  public:
   /// `schedule` must have passed check_schedule() and contain transfers. `stages`: the stages of this rank in ascending
-  /// order. `turns` may be null, and must be unless the pipeline has a single stage. `stages`, `channel` and `turns`
-  /// must outlive the executor.
+  /// order. `turns` must be null if the pipeline has several stages, and may be null if it has one. `stages`, `channel`
+  /// and `turns` must outlive the executor.
   PipelineExecutor(Schedule schedule, int rank, std::vector<Stage*> stages, const Channel& channel,
                    PipelineBoundary boundary, Turns* turns = nullptr)
       : schedule_(std::move(schedule)),

@@ -26,7 +26,8 @@ class TokenLayout {
   /// Returns this rank's range of the tokens.
   Range own() const { return shards_ ? shards_->own() : Range{0, tokens_}; }
 
-  /// The most tokens, and the most sequences, that any rank has a part of. They may be those of different ranks.
+  /// The largest number of tokens, and of sequences in whole or in part, in the range of any rank. The two maxima may
+  /// belong to different ranks.
   struct Share {
     std::int64_t tokens, sequences;
   };
@@ -52,10 +53,9 @@ class TokenLayout {
   /// Gathers matrices of one shape, each computed by a rank from its range of the tokens: [ranks · rows, cols], in rank
   /// order. Not differentiable.
   Tensor of_all_ranks(const Stream& stream, const Tensor& own_rows) const;
-  /// For the parameters of operations between matrices (such as norms), whose gradients are summed over the ranks of
-  /// the group. Without sequence parallelism all ranks hold the same rows, and each row must count once: returns this
-  /// rank's range, to which it restricts its weight gradients (see RmsNorm::graded). Returns nothing if all rows of the
-  /// rank count.
+  /// Returns the rows that this rank must count in its weight gradients of operations between matrices, such as norms
+  /// (see RmsNorm::graded); nothing if all its rows count. These gradients are summed over the ranks of the group.
+  /// Without sequence parallelism all ranks hold the same rows, so each rank counts only its own range.
   std::optional<Range> graded() const;
 
  private:

@@ -18,7 +18,8 @@ struct ForwardPasses {
   std::function<void(const TokenBatch& batch, int micro_batch)> take;
 };
 
-/// Collective over the ranks of a data rank's pipeline, and over all ranks that share experts with them.
+/// Runs the forward passes. Collective over all pipeline and tensor ranks with the same data rank, and over all ranks
+/// that share experts with them.
 void run(StagedModel& model, const RunSetup& setup, const ForwardPasses& passes);
 
 }  // namespace lyceum

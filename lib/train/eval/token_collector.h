@@ -20,7 +20,7 @@ class TokenCollector {
   /// other ranks. `setup`, `config` and `log` must outlive the collector.
   TokenCollector(const RunSetup& setup, const Config& config, const StagedModel& model, TokenLog* log);
 
-  /// The data that this rank has about one micro-batch after it has passed all stages.
+  /// The data that this rank has about one micro-batch after the micro-batch has passed all stages.
   struct MicroBatchRecord {
     Range samples;     // positions in the order of the evaluation; empty if it is not counted
     Range own_tokens;  // tokens of the micro-batch that this rank routes
@@ -44,9 +44,10 @@ class TokenCollector {
   const Config& config_;
   DType type_;  // type of losses and gates
   TokenLog* log_;
-  std::vector<Mixture> mixtures_;   // mixtures of the whole model, in forward order
-  std::vector<std::int64_t> held_;  // [ranks, mixtures + 1]: 1 if the rank has choices of the mixture; 1 if it sends
-                                    // losses
+  std::vector<Mixture> mixtures_;  // mixtures of the whole model, in forward order
+  /// [ranks, mixtures + 1]: for each rank, a flag per mixture that is 1 if the rank has choices of it; then a flag that
+  /// is 1 if the rank sends losses.
+  std::vector<std::int64_t> held_;
 };
 
 /// Returns the description of each router of the model for a token log, in forward order.

@@ -47,9 +47,9 @@ class RunLogs {
   /// Adds the unigram entropy of the validation tokens, in nats per token, to the record, between step() and
   /// end_step().
   void entropy(double entropy);
-  /// Writes the record to Prometheus, and, every run.metrics_every steps, to metrics.jsonl and TensorBoard. These also
-  /// get the first step after a start, the last step, and steps with a validation, after which training was skipped or
-  /// rolled back, or with which a stage begins.
+  /// Writes the record to Prometheus. Also writes it to metrics.jsonl and TensorBoard every run.metrics_every steps, in
+  /// the last step, after a validation, in the first step after a start or rollback, in the first step of a stage, and
+  /// if the update of the step was skipped.
   void end_step();
 
   /// Moves the routing sums in `state` to routing.h5 as one record, and clears them on all ranks. Records that cannot
@@ -61,8 +61,8 @@ class RunLogs {
   /// run starts again before.
   void placement_changed(RunState& state);
 
-  /// Completes routing.h5 at the end of the run. Warns if records or moves could not be written, and if another program
-  /// that holds it open prevents that it gets them.
+  /// Completes routing.h5 at the end of the run. Warns if records or moves could not be written, and if they stay in
+  /// the file's journal because another program has routing.h5 open.
   void finish(RunState& state);
 
   /// Writes the record of the last step if end_step() has not, and syncs metrics.jsonl to the disk. Call before a

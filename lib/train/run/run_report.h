@@ -50,7 +50,8 @@ class RunReport {
   /// Prints that a training stage begins. Call after the configuration has become that of the stage. `data`: the data
   /// of the stage if they are others than those of the stage before, or null.
   void begin_stage(const Config& run_config, int stage, const RunData* data);
-  /// Prints the placement of the experts on the ranks.
+  /// Prints the placement of the experts on the ranks, see placement_lines(). `recorded`: true if it is that of a
+  /// checkpoint.
   void placement(const RunState& state, bool recorded);
   /// Prints that experts have moved to other ranks after the last step of `state`, which took `seconds`.
   void moved(const PlacementChange& change, const RunState& state, double seconds);

@@ -64,10 +64,10 @@ struct RunState {
   /// StepResult::replica_sums.
   void add_routing(const std::vector<RoutingSums>& own, const std::vector<RoutingSums>& loads, std::int64_t tokens,
                    const std::vector<ReplicaSums>& own_sums = {});
-  /// Collective over the world. Moves the sums of own_routing and own_replicas over all ranks to `routing` and
-  /// `replicas`; without records
-  /// (routing.every = 0), clears both. The bits of `routing` do not depend on after which steps it is called, as long
-  /// as sums of probabilities and entropies are below 2^33 (round_to_exact_sums()).
+  /// Collective over the world. Sums own_routing and own_replicas over all ranks, adds the sums to `routing` and
+  /// `replicas`, and clears own_routing and own_replicas. Without records (routing.every = 0), calls clear_routing()
+  /// instead. The bits of `routing` do not depend on when it is called, as long as sums of probabilities and entropies
+  /// are below 2^33 (round_to_exact_sums()).
   void sum_routing(const Config& config, const Mesh& mesh);
   /// Returns why a checkpoint saved now is not sound, or an empty text: Soundness::problem(), or that the last
   /// Soundness::window steps or more were skipped by optim.skip_above, which may be due to the weights.

@@ -74,9 +74,8 @@ class StartingPoint {
     const PinnedGemms& gemms;
   };
   /// Collective over the world. Initialises the weights, or loads weights and optimizer state from the checkpoint.
-  /// Returns the state of the run, with the data of the
-  /// checkpoint; the caller sets its placement. Reports what differs from the checkpoint's run.
-  /// Throws bad_input Errors if
+  /// Returns the state of the run; its `data` are those of the checkpoint, and the caller sets its `placement`. Reports
+  /// differences from the checkpoint's run. Throws bad_input Errors if
   ///   - there is no checkpoint to start from but the run's folder contains some, or it contains newer ones than the
   ///     named checkpoint,
   ///   - token files have changed since the checkpoint was saved, unless data.changed is `warn` and, for data.train,

@@ -27,7 +27,8 @@ class StepTrace {
   StepTrace(const StepTrace&) = delete;
   StepTrace& operator=(const StepTrace&) = delete;
 
-  /// Notes that nothing will be traced if a run that continues after step `done` has all the steps behind it.
+  /// Prints a note that nothing will be traced if the run continues after step `done` and all steps to trace are before
+  /// that.
   void introduce(std::int64_t done) const;
   /// Collective over the world. Call before and after each step. `step`: its number, from 1 on. The call after the last
   /// traced step writes the files, as does one after which a rank has too many events. If they cannot be written, the

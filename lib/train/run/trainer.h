@@ -71,6 +71,8 @@ class Trainer {
   void update_state(const StepResult& result);
   void validate();
   void report_entropy();
+  /// Returns the placement with which the run begins, and whether it is that of the checkpoint
+  /// (parallel.replace_every).
   std::pair<std::vector<MixturePlacement>, bool> first_placement();
   void replace_experts();
   void measure_ranks(StepResult& result) const;

@@ -74,7 +74,7 @@ struct OpenSources {
 /// damaged or too short, if no target counts in the loss, or if the tokenizer is absent, has more tokens than
 /// model.vocab or is not the one of the token files; usage Errors if data.train is needed and empty, or if data.valid
 /// has weights. `need_train`: false opens data.train only if validation samples are taken from it. `earlier`: the
-/// prefixes of training data in earlier stages; a source that is one of them keeps its order of samples. `open`:
+/// prefixes of the training data of earlier stages; a source that was used there keeps its order of samples. `open`:
 /// sources of other stages of the same run, to which this adds its own.
 RunData open_data(const Config& config, const RunSetup& setup, bool need_train, std::span<const std::string> earlier,
                   OpenSources& open);

@@ -33,8 +33,8 @@ class LivePlacement {
   /// Collective. `zero` and `optimizer` must hold the units of `model`. All references must outlive this.
   LivePlacement(const Config& config, const RunSetup& setup, StagedModel& model, Zero& zero, Optimizer& optimizer);
 
-  /// True if the slots of `recorded` and `configured`, placements of all mixtures of the model, are those of the same
-  /// kinds of experts, so that experts can move from one placement to the other.
+  /// True if experts can move from the placement `recorded` to `configured`: in each slot of each mixture, both have
+  /// experts of the same kind (ExpertKinds). Both must be placements of all mixtures of the model; otherwise false.
   bool fits(std::span<const MixturePlacement> recorded, std::span<const MixturePlacement> configured) const;
   /// Local. Makes a placement the present one without moving anything. Call before weights are initialised or loaded.
   void begin_at(std::span<const MixturePlacement> placement);
@@ -48,7 +48,7 @@ class LivePlacement {
   /// Call between steps. Throws an Error if the memory of weights or states was damaged since the last update.
   PlacementChange move(std::span<const MixturePlacement> present, std::span<const MixturePlacement> wanted,
                        std::span<const ExpertLoad> load);
-  /// Makes the calls of a move of two experts of each layer. For a rehearsal.
+  /// Makes the calls of a move in which two experts of each layer change places. For a rehearsal.
   void rehearse();
 
   /// Returns the bytes that this rank has sent so far.

@@ -27,8 +27,8 @@ struct ScheduleNames {
   std::int64_t before = 0;        // steps of the run before the first one of the schedule
 };
 /// Returns warnings about a run of the steps [first, run_steps) with a schedule of `steps` steps: one for each reason
-/// why the learning rate does not reach optim.lr or drops abruptly, and one for each key without effect. Empty if
-/// optim.lr is 0.
+/// why the learning rate does not reach optim.lr, drops abruptly, or is 0 before the run ends, and one for each key
+/// without effect. Empty if optim.lr is 0.
 std::vector<std::string> schedule_warnings(const OptimConfig& optim, std::int64_t run_steps, std::int64_t steps,
                                            std::int64_t first = 0, const ScheduleNames& names = {});
 

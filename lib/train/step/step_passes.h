@@ -54,9 +54,9 @@ class StepPasses {
   void measure_layers(bool on);
   /// Sets the attention logits that run() measures; null: none, as at first. They must outlive the runs.
   void set_attention_logits(const AttentionLogits* logits);
-  /// Collective over the world. Returns what the last run() measured, in all ranks' tokens: for each block, the root of
-  /// the mean over tokens of the squared norm of its output; then the largest logit of the head that is a number.
-  /// Waits for the device.
+  /// Collective over the world. Returns the measurements of the last run() over the tokens of all ranks, [blocks + 1]:
+  /// for each block, the root of the mean over tokens of the squared norm of its output; then the largest logit of the
+  /// head, ignoring NaNs. Waits for the device.
   std::vector<double> measured_layers() const;
 
   /// Collective. Runs all passes of the loaded micro-batches. Afterwards the shares of this rank hold the sums of all

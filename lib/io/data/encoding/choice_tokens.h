@@ -24,7 +24,7 @@ struct ContextStart {
 /// `_encode_pair` of lm_eval/api/model.py, `HFLM.tok_encode` of lm_eval/models/huggingface.py):
 ///   1. White space at the end of the context moves to the beginning of the choice.
 ///   2. The context is encoded, and so are context and choice together; `bos` precedes the tokens of both.
-///   3. The choice's tokens are the tokens of both from the number of tokens of the context on.
+///   3. If the context has n tokens, the choice's tokens are those of context and choice together, without the first n.
 /// If nothing of the context is left after step 1, the context is the token `prefix`, and the choice is encoded alone,
 /// without a `prefix` that its text begins with. `choice` is empty if it adds no token to its context. Both texts must
 /// be valid UTF-8.

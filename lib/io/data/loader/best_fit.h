@@ -7,8 +7,8 @@ namespace lyceum {
 
 /// Places spans into sequences of seq_len inputs, one after the other. Each span is placed into the open sequence in
 /// which it leaves the least room, the first of several; if it fits into none, into a new sequence (best fit). A
-/// placement takes O(log(open sequences)). Uses 24 bytes per input of a sequence, and for each room the largest number
-/// of sequences that had it at one time, 8 to 16 bytes each.
+/// placement takes O(log(open sequences)). Uses 24 · seq_len bytes, and for each amount of room 8 to 16 bytes times the
+/// largest number of sequences that had it at one time.
 class BestFit {
  public:
   /// `least`: the number of inputs of the smallest span that will be placed, 1 to seq_len.

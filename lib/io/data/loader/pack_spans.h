@@ -35,7 +35,7 @@ struct PackingRequest {
 };
 
 /// Places the spans of a source (for_spans()), in their order, by BestFit. Calls `put` with blocks of the spans ordered
-/// by sequence. Returns the index among them of the first span of each sequence, and the number of spans
+/// by sequence. Returns the index in this order of the first span of each sequence, followed by the number of spans:
 /// [sequences + 1]. A block has up to `block_spans` spans, or those of one sequence. For each block, all spans and
 /// placements are read again. Needs memory for a block (16 B per span and 8 B per sequence in it), for the result (8 B
 /// per sequence, or up to 24 B while it grows if more than 1/9 of the inputs are padding), and for BestFit.
