@@ -151,7 +151,11 @@ def main() -> int:
     corner.axis("off")
     draw_heatmap(figure, load, bar, steps, layers, chosen)
     draw_ratios(ratios, steps, layers)
-    figure.savefig(arguments.out, dpi=150, bbox_inches="tight")
+    try:
+        figure.savefig(arguments.out, dpi=150, bbox_inches="tight")
+    except OSError as error:
+        print(f"routing.py: cannot write {arguments.out}: {error.strerror or error}", file=sys.stderr)
+        return 4
     print(f"wrote {arguments.out}")
     return 0
 

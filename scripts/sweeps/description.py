@@ -37,7 +37,7 @@ def read_sweep(file: str) -> Sweep:
         if file.endswith(".toml"):
             sections = read_toml(Path(file).read_bytes().decode())
         else:
-            sections = read_ini(Path(file).read_text())
+            sections = read_ini(Path(file).read_text(encoding="utf-8-sig"))
         return make_sweep(sections)
     except OSError as error:
         raise SweepError(f"{file}: {error.strerror}") from error
@@ -166,6 +166,11 @@ def axes_of_zips(zips: list[dict[str, list[str]]]) -> list[list[dict[str, str]]]
     return axes
 
 
+def _in_name(value: str) -> str:
+    """Returns the value with "-" for characters that names cannot have, without such a "-" at its ends."""
+    return re.sub(r"[^A-Za-z0-9.+_-]+", " ", value).strip(" ").replace(" ", "-") or "-"
+
+
 def names_of(choices: list[dict[str, str]]) -> list[str]:
     """Returns the folder names of the runs: "lr=1e-3,top_k=2,seed=1", with the whole key where the last part is ambiguous."""
     keys = list(choices[0])
@@ -173,7 +178,7 @@ def names_of(choices: list[dict[str, str]]) -> list[str]:
     short = {key: word if last.count(word) == 1 else key for key, word in zip(keys, last, strict=True)}
     names = []
     for choice in choices:
-        parts = [f"{short[key]}={re.sub(r'[^A-Za-z0-9.+_-]+', '-', value).strip('-') or '-'}" for key, value in choice.items()]
+        parts = [f"{short[key]}={_in_name(value)}" for key, value in choice.items()]
         name = ",".join(parts) or "run"
         if len(name) > LONGEST_NAME:
             digest = hashlib.sha256(repr(sorted(choice.items())).encode()).hexdigest()[:8]

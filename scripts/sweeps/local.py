@@ -1,4 +1,5 @@
 """Trains the runs of a sweep on this machine, several at a time."""
+import itertools
 import os
 import signal
 import subprocess
@@ -99,20 +100,23 @@ class Trainer:
                 print(f"sweep: {ended.run.name}: stopped, {seconds}", flush=True)
             else:
                 self.outcome.failed.append(ended.run.name)
-                print(f"sweep: {ended.run.name}: failed with code {code}: {last_line(ended.run)}; see {ended.run.folder}/train.log",
-                      flush=True)
+                print(f"sweep: {ended.run.name}: failed with code {code}, see {ended.run.folder}/train.log: {failure(ended.run)}", flush=True)
 
 
 def stop_file(run: SweepRun):
     return run.folder / "stop-request"
 
 
-def last_line(run: SweepRun) -> str:
+def failure(run: SweepRun) -> str:
+    """Returns the last message of `lyceum` in the run's log, with the indented lines that belong to it; else the last line."""
     with open(run.folder / "train.log", "rb") as log:
         log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
         lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("lyceum ")]
-    return (errors or lines or ["no output"])[-1]
+    begin = max((i for i, line in enumerate(lines) if line.startswith("lyceum ")), default=None)
+    if begin is None:
+        return (lines or ["no output"])[-1]
+    details = itertools.takewhile(lambda line: line.startswith(" "), lines[begin + 1:])
+    return "\n".join([lines[begin], *details])
 
 
 def gpus_of_slots(text: str | None, jobs: int, ranks: int) -> list[list[str]]:

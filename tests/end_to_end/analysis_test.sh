@@ -172,6 +172,8 @@ says err "starts.jsonl: line 1 is damaged, since it does not describe a start of
 
 expect 0 "$python" "$source/scripts/analysis/routing.py" "$work/run/routing.h5" --out "$work/routing.png"
 [[ $(head -c 8 "$work/routing.png" | od -An -tx1) == " 89 50 4e 47 0d 0a 1a 0a" ]] || fail "no PNG was drawn"
+expect 4 "$python" "$source/scripts/analysis/routing.py" "$work/run" --out "$work/missing/routing.png"
+says err "^routing.py: cannot write $work/missing/routing.png: No such file or directory"
 expert_load=("$python" "$source/scripts/analysis/expert_load.py" "--lyceum=$lyceum" --out "$work/load.png" --exponents=0,1 "--config=$config")
 expect 0 "${expert_load[@]}" --ranks=2 --parallel.expert=2
 [[ -s $work/load.png ]] || fail "no picture of loads"

@@ -27,7 +27,7 @@ case $1 in
     for argument; do [[ $argument != --run.dir=* ]] || folder=${argument#*=}; done
     echo '{"step":1,"loss":1}' >>"$folder/metrics.jsonl"
     echo "gpus ${CUDA_VISIBLE_DEVICES:-none}"
-    [[ $* != *optim.lr=9* ]] || { echo "lyceum train: the weights exploded" >&2; exit 4; }
+    [[ $* != *optim.lr=9* ]] || { printf 'lyceum train: the weights exploded:\n  in layer 3\nnot its\n' >&2; exit 4; }
     touch "busy.$$"; ls busy.* | wc -l >>peak; sleep 0.3; rm "busy.$$"
     for ((i = 0; i < 300; ++i)); do
       [[ -e slow ]] || exit 0
@@ -174,10 +174,14 @@ moe.layers = [3, 4]
         self.assertEqual(len(self.calls()), 8)
         self.assertIn("complete     out/lr=1e-3,seed=1", self.sweep(INI.replace("run.steps = 5", "run.steps = 6"), "--list"))
 
+    def test_values_that_differ_by_a_sign_have_folders(self):
+        self.sweep("\ufeff" + INI.replace("1e-3, 3e-4", "-1, 1, /a b/").replace("seeds = 1, 2", "seeds = 1"))
+        self.assertEqual(self.names(), ["lr=-1,seed=1", "lr=1,seed=1", "lr=a-b,seed=1"])
+
     def test_a_failed_run_is_named_and_others_go_on(self):
         text = INI.replace("1e-3, 3e-4", "9, 1").replace("seeds = 1, 2", "seeds = 1")
         said = self.sweep(text, code=4)
-        self.assertIn("lr=9,seed=1: failed with code 4: lyceum train: the weights exploded; see out/lr=9,seed=1/train.log", said)
+        self.assertIn("lr=9,seed=1: failed with code 4, see out/lr=9,seed=1/train.log: lyceum train: the weights exploded:\n  in layer 3\nsweep: ", said)
         self.assertIn("sweep: failed: lr=9,seed=1\n", said)
         self.assertIn("lr=1,seed=1: complete", said)
         self.assertIn("failed (4)   out/lr=9,seed=1", self.sweep(text, "--list"))
