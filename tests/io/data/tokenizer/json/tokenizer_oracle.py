@@ -253,6 +253,13 @@ def classes(file):
     patterns += ["[[:word:]]", "[[:^word:]]", "[^[:word:]]", "[[:digit:]]", "[[:^digit:]]", r"\b.", r"\B."]
     patterns += [rf"(?i){one}" for one in [r"\p{Lu}", r"\P{Lu}", r"\p{Ll}", r"\P{Ll}", r"\p{L}", r"\w", r"\W", r"\d", r"\p{PosixPunct}"]]
     patterns += [r"(?i:a)|\p{Lu}", r"(?i:\p{Lu})", r"(?:(?i)a|\p{Lu})|\p{Lt}", r"(?i)(?-i:\p{Lu})", r"(?i)\b."]
+    # Scripts and other properties, some of which Unicode 15 and 16 extended.
+    names = "Han Alpha Alnum Upper Lower Graph Punct Common Emoji Emoji_Presentation"
+    scripts = ("Hiragana Katakana Hangul Thai Arabic Latin Cyrillic Greek Devanagari Kannada Lao Myanmar Khojki Balinese Inherited "
+               "Egyptian_Hieroglyphs Khitan_Small_Script")
+    patterns += ["[" + "".join(rf"\p{{{name}}}" for name in scripts.split()) + "]"]  # disjoint
+    patterns += [rf"\p{{{name}}}" for name in names.split()] + [r"\P{Han}", r"[^\p{Han}]", r"[\p{L}&&[^\p{Han}]]", r"(?i)\p{Lower}"]
+    patterns += [f"[[:{name}:]]" for name in "alnum alpha graph lower upper ^alpha".split()] + ["(?i)[[:alpha:]]"]
     made = {}
     for pattern in patterns:
         left = normalizers.Replace(Regex(pattern), "").normalize_str(everything)
