@@ -15,7 +15,7 @@ std::string category_of(const std::string& name);
 /// of a character class. A category of one letter includes all its subcategories: L is Lu, Ll, ….
 std::string new_characters_of(std::string_view name);
 
-/// The same for other properties; "" if none were added.
+/// Returns the characters that were added to another property, as contents of a class; "" if there are none.
 std::string new_characters_of_property(std::string_view name);
 
 /// Returns true if the characters of a property depend on the version of Unicode and new_characters_of_property() does
