@@ -3,8 +3,9 @@
 #include <string>
 #include <string_view>
 
-/// Properties of Unicode characters, as defined by Rust's standard library and its crate `regex`, with which
-/// `tokenizers` is implemented. All texts must be valid UTF-8.
+/// Properties of Unicode characters, as defined by Rust's standard library and the crates `regex`, `unicode_categories`
+/// and `unicode-normalization-alignments`, with which `tokenizers` 0.23 is implemented. They have the data of different
+/// versions of Unicode: 17, 16, 8 and 9. All texts must be valid UTF-8.
 namespace lyceum {
 
 enum class NormalForm { nfc, nfd, nfkc, nfkd };

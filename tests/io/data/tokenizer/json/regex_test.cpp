@@ -52,6 +52,14 @@ TEST(Regex, ClassesAreThoseOfThePackageTokenizers) {
   }
 }
 
+TEST(Regex, PropertiesThatDependOnTheVersionOfUnicodeAreRefused) {
+  for (const std::string pattern :
+       {R"(\p{Ideographic})", R"([^\P{ID_Start}])", R"(\p{^Unknown})", R"((?i)[[:upper:]])", R"((?i:[\p{Ll}]))"}) {
+    expect_bad_input([&] { Regex{pattern}; }, "depends on the version of Unicode");
+  }
+  EXPECT_NO_THROW(Regex(R"((?i)\p{Lu}|[\p{L}])"));
+}
+
 TEST(Regex, StepsAreBoundedAndTheExpressionIsNamed) {
   const std::string as(20'000, 'a');
   for (const std::string pattern : {"(?=a*z)a", "(.*)\\1$", "a*z|a", "a*+z|a", "(?>a*)z|a", "(?!a*b)a", "(a*)*z|a",

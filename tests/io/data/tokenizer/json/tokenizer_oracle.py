@@ -3,10 +3,11 @@
 
     tokenizer_oracle.py FOLDER
     tokenizer_oracle.py --classes FILE
+    tokenizer_oracle.py --characters FILE
 
 Writes FOLDER/NAME.json, and FOLDER/NAME.cases, which is a JSON list of {"text", "ids", "decoded"}. A text that is not UTF-8
 also has its bytes in "hex"; its "text" is decoded with errors="replace". A case without "text" is a sequence of random ids.
-With --classes, writes the result of classes() to FILE.
+With --classes or --characters, writes the result of classes() or characters() to FILE.
 """
 import hashlib
 import json
@@ -210,7 +211,32 @@ def cases(tokenizer):
 
 # All characters of the planes that have more than one class, and the ends of the blocks between them, each of which is
 # unassigned or for private use as a whole.
-CLASS_RANGES = [(1, 0x32400), (0x3FF00, 0x40100), (0xDFF00, 0xE0300), (0xEFF00, 0xF0100), (0xFFF00, 0x100100), (0x10FF00, 0x110000)]
+CLASS_RANGES = [(1, 0x33500), (0x3D000, 0x40100), (0xDFF00, 0xE0300), (0xEFF00, 0xF0100), (0xFFF00, 0x100100), (0x10FF00, 0x110000)]
+
+
+def separated(pre_tokenizer, block):
+    """Returns the characters of a block that a pre-tokenizer separates from an x on both sides."""
+    pieces = pre_tokenizer.pre_tokenize_str("".join(f"x{c}x" for c in block))
+    return "".join(piece for piece, _ in pieces if len(piece) == 1 and piece != "x")
+
+
+def characters(file):
+    """Writes a JSON list of {"text", "digests": {property: SHA-256}}: blocks of characters, and what components make of them."""
+    made = []
+    for first, end in [(c, min(c + 2048, end)) for begin, end in CLASS_RANGES for c in range(begin, end, 2048)]:
+        block = [chr(c) for c in range(first, end) if not 0xD800 <= c < 0xE000]
+        text = "".join(block)
+        results = {"numeric": separated(pre_tokenizers.Digits(True), block),
+                   "punctuation": separated(pre_tokenizers.Punctuation(), block),
+                   "symbol": separated(pre_tokenizers.Whitespace(), block),
+                   "not space": "".join(piece for piece, _ in pre_tokenizers.WhitespaceSplit().pre_tokenize_str(text)),
+                   "lower": normalizers.Lowercase().normalize_str(text)}
+        # Each character alone, and between marks of the last and the first combining class.
+        marked = "".join(f"{c}a\u0345{c}\u0334a" for c in block)
+        for form in (normalizers.NFC, normalizers.NFD, normalizers.NFKC, normalizers.NFKD):
+            results[form.__name__] = form().normalize_str(marked)
+        made.append({"text": text, "digests": {name: hashlib.sha256(result.encode()).hexdigest() for name, result in results.items()}})
+    file.write_text(json.dumps(made))
 
 
 def classes(file):
@@ -227,6 +253,13 @@ def classes(file):
     patterns += ["[[:word:]]", "[[:^word:]]", "[^[:word:]]", "[[:digit:]]", "[[:^digit:]]", r"\b.", r"\B."]
     patterns += [rf"(?i){one}" for one in [r"\p{Lu}", r"\P{Lu}", r"\p{Ll}", r"\P{Ll}", r"\p{L}", r"\w", r"\W", r"\d", r"\p{PosixPunct}"]]
     patterns += [r"(?i:a)|\p{Lu}", r"(?i:\p{Lu})", r"(?:(?i)a|\p{Lu})|\p{Lt}", r"(?i)(?-i:\p{Lu})", r"(?i)\b."]
+    # Scripts and other properties, some of which Unicode 15 and 16 extended.
+    names = "Han Alpha Alnum Upper Lower Graph Punct Common Emoji Emoji_Presentation"
+    scripts = ("Hiragana Katakana Hangul Thai Arabic Latin Cyrillic Greek Devanagari Kannada Lao Myanmar Khojki Balinese Inherited "
+               "Egyptian_Hieroglyphs Khitan_Small_Script")
+    patterns += ["[" + "".join(rf"\p{{{name}}}" for name in scripts.split()) + "]"]  # disjoint
+    patterns += [rf"\p{{{name}}}" for name in names.split()] + [r"\P{Han}", r"[^\p{Han}]", r"[\p{L}&&[^\p{Han}]]", r"(?i)\p{Lower}"]
+    patterns += [f"[[:{name}:]]" for name in "alnum alpha graph lower upper ^alpha".split()] + ["(?i)[[:alpha:]]"]
     made = {}
     for pattern in patterns:
         left = normalizers.Replace(Regex(pattern), "").normalize_str(everything)
@@ -241,4 +274,5 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    classes(Path(sys.argv[2])) if sys.argv[1] == "--classes" else main(Path(sys.argv[1]))
+    modes = {"--classes": classes, "--characters": characters}
+    modes[sys.argv[1]](Path(sys.argv[2])) if sys.argv[1] in modes else main(Path(sys.argv[1]))
