@@ -46,6 +46,7 @@ std::array<Tensor, 3> Route::forward(const Stream& stream, Saved& saved, const T
                                   .skip = skip,
                                   .always_on = always_on,
                                   .even = even,
+                                  .first_token = first_token,
                                   .entropy = entropy || tally.entropy.defined(),
                                   .seq_len = seq_len,
                                   .first = first,

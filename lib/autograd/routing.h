@@ -32,7 +32,10 @@ struct Route {
   /// `skip`: number of best experts that a token passes over. `always_on`: number of first experts, which every token
   /// uses without choosing them.
   std::int64_t skip = 0, always_on = 0;
-  bool even = false;  // replace choices so that all experts get equally many, to measure speed
+  /// `even`: replace choices so that all experts get equally many, to measure speed; row 0 of the logits then chooses
+  /// as token `first_token` of the step.
+  bool even = false;
+  std::int64_t first_token = 0;
   /// True if load contains entropies and their gradient reaches the logits. With tally.entropy alone, load contains
   /// entropies, but their gradient is ignored.
   bool entropy = false;

@@ -56,11 +56,12 @@ struct RouteTokens {
   /// groups. The groups that a token may choose from must have at least skip + k experts.
   std::int64_t skip = 0;
   std::int64_t always_on = 0;  // number of first experts that every token uses; they are not chosen by tokens
-  /// If true, choices are replaced, after the search, by an even distribution: choice j of token t is expert
-  /// always_on + (t · k + j) mod (experts − always_on), with k the number of choices per token. Benchmarks use it to
-  /// measure speed independently of what the router has learnt.
+  /// If true, choices are replaced, after the search, by an even distribution: choice j of row t is expert
+  /// always_on + ((first_token + t) · k + j) mod (experts − always_on), with k the number of choices per token.
+  /// Benchmarks use it to measure speed independently of what the router has learnt.
   bool even = false;
-  bool entropy = false;  // true if the load includes entropies
+  std::int64_t first_token = 0;  // index of row 0's token, for even choices
+  bool entropy = false;          // true if the load includes entropies
   /// Row t is token first + t of consecutive sequences of seq_len tokens, of which other ranks may hold the rest.
   /// `load` gets the contributions of these rows only; the caller adds up over the ranks.
   std::int64_t seq_len = 1, first = 0;

@@ -31,6 +31,7 @@ void require_fitting(const RouteTokens<A>& route) {
   require_extents("RouteTokens", "norms", route.norms, tokens, 2);
   require(route.always_on >= 0 && k <= experts - route.always_on,
           "RouteTokens: cannot choose {} of {} experts, of which {} are always active", k, experts, route.always_on);
+  require(route.first_token >= 0, "RouteTokens: there is no token {}", route.first_token);
   if (!route.choices.empty()) require_length("RouteTokens", "choices", route.choices, 1);
   require_sequences("RouteTokens", route, route.load);
   if (route.counts.rows > 0) require_extents("RouteTokens", "counts", route.counts, k, experts);

@@ -24,6 +24,7 @@ struct Case {
   std::int64_t skip = 0;
   double gate_scale = 1;
   GroupScore group_score = GroupScore::top2;
+  std::int64_t first_token = 0;
 
   std::int64_t chosen() const { return choices ? choices : k; }
   std::vector<double> stated_choices() const {
@@ -32,10 +33,11 @@ struct Case {
 };
 inline std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << c.tokens << " tokens from " << c.first << " of " << c.sequences << " x " << c.seq_len << ", top " << c.k
-             << " of " << c.experts << ", gates " << static_cast<int>(c.rule) << (c.even ? ", even" : "") << ", scores "
-             << static_cast<int>(c.scores) << (c.biased ? ", biased" : "") << ", " << c.group_limit << " groups of "
-             << c.groups << ", " << c.chosen() << " chosen behind " << c.skip << (c.entropy ? ", entropies" : "")
-             << ", gates times " << c.gate_scale << (c.group_score == GroupScore::maximum ? ", groups by maximum" : "");
+             << " of " << c.experts << ", gates " << static_cast<int>(c.rule) << (c.even ? ", even" : "")
+             << " from token " << c.first_token << ", scores " << static_cast<int>(c.scores)
+             << (c.biased ? ", biased" : "") << ", " << c.group_limit << " groups of " << c.groups << ", " << c.chosen()
+             << " chosen behind " << c.skip << (c.entropy ? ", entropies" : "") << ", gates times " << c.gate_scale
+             << (c.group_score == GroupScore::maximum ? ", groups by maximum" : "");
 }
 
 /// Shapes with few and many experts, with and without loads that begin within a sequence, and all options.
@@ -133,7 +135,7 @@ inline const std::vector<Case> cases{
     {.tokens = 20, .experts = 7, .k = 7, .sequences = 4, .seq_len = 5, .choices = 1},
     {.tokens = 70, .experts = 64, .k = 6, .rule = Gates::renormalized, .choices = 5},
     {.tokens = 9, .experts = 300, .k = 40, .sequences = 1, .seq_len = 9, .rule = Gates::detached, .choices = 33},
-    {.tokens = 35, .experts = 7, .k = 3, .sequences = 1, .seq_len = 35, .even = true, .choices = 2},
+    {.tokens = 35, .experts = 7, .k = 3, .sequences = 1, .seq_len = 35, .even = true, .choices = 2, .first_token = 10},
     {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .rule = Gates::ones, .choices = 2},
     {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .scores = Scores::sigmoid, .choices = 3},
     {.tokens = 1, .experts = 2, .k = 1, .sequences = 1, .seq_len = 1, .skip = 1},
@@ -197,7 +199,8 @@ inline const std::vector<Case> cases{
      .rule = Gates::renormalized,
      .even = true,
      .scores = Scores::sqrt_softplus,
-     .entropy = true},
+     .entropy = true,
+     .first_token = 1234567},
     {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .gate_scale = 2.5},
     {.tokens = 20, .experts = 7, .k = 3, .rule = Gates::ones, .gate_scale = 0.5},
     {.tokens = 9, .experts = 300, .k = 40, .rule = Gates::detached, .choices = 33, .gate_scale = 16},
@@ -261,6 +264,7 @@ struct Routed {
                                       .group_score = c.group_score,
                                       .skip = c.skip,
                                       .even = c.even,
+                                      .first_token = c.first_token,
                                       .entropy = c.entropy,
                                       .seq_len = c.seq_len,
                                       .first = c.first,
@@ -363,7 +367,7 @@ std::vector<std::int32_t> naive_choices(const Case& c, const Grid<A>& logits, st
   index.erase(index.begin(), index.begin() + c.skip);
   index.resize(static_cast<std::size_t>(c.chosen()));
   for (std::int64_t j = 0; j < c.chosen() && c.even; ++j) {
-    index[static_cast<std::size_t>(j)] = static_cast<std::int32_t>((t * c.chosen() + j) % c.experts);
+    index[static_cast<std::size_t>(j)] = static_cast<std::int32_t>(((c.first_token + t) * c.chosen() + j) % c.experts);
   }
   return index;
 }

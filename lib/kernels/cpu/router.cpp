@@ -90,7 +90,7 @@ void choose(const RouteTokens<A>& route, std::int64_t t, const A* keys, const A*
   }
   A sum = 0;
   for (std::int64_t j = 0; j < k; ++j) {
-    if (route.even) index[j] = static_cast<std::int32_t>((t * k + j) % experts);
+    if (route.even) index[j] = static_cast<std::int32_t>(((route.first_token + t) * k + j) % experts);
     index[j] += static_cast<std::int32_t>(always);
     gates[j] = scores[index[j]] * scale;
     sum += gates[j];

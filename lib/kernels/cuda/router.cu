@@ -157,7 +157,9 @@ __device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, 
     }
     const std::int64_t j = from + lane();
     if (j >= k) continue;
-    if (route.even) own = route.always_on + (t * k + j) % (route.logits.cols - route.always_on);
+    if (route.even) {
+      own = route.always_on + ((route.first_token + t) * k + j) % (route.logits.cols - route.always_on);
+    }
     const A gate = score(route.logits.row(t)[own]);
     route.index.row(t)[j] = static_cast<std::int32_t>(own);
     route.gates.row(t)[j] = (route.rule == Gates::ones ? A{1} : gate) * undivided_scale;

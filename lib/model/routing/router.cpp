@@ -128,6 +128,7 @@ Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, 
               .skip = mixture_.placed() ? pass.skip_top : 0,
               .always_on = mixture_.never_chosen(),
               .even = even_,
+              .first_token = pass.batch.first_token + pass.layout.own().first,
               .entropy = has_information_losses(balance_) && pass.training(),
               .tally = counted};
   if (mixture_.group_limit > 0) {

@@ -61,6 +61,7 @@ const RouterCase routers[] = {
        c.moe.gates = Gates::detached;
      },
      {{"gate/in/weight", {5, 24}}, {"gate/weight", {9, 5}}}},
+    {"Even", [](Config& c) { c.moe.even_routing = true; }, {{"gate/weight", {9, 24}}}},
     {"AttentionExperts",
      [](Config& c) {
        c.model.attention = AttentionKind::experts;

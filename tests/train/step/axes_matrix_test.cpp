@@ -379,6 +379,12 @@ const std::vector<Variant>& variants() {
          c.moe.top_k = 3;
          c.balance = {};
        }},
+      {"even",  // choices of 9 experts in turn, which no rank's tokens divide evenly
+       [](Config& c) {
+         c.moe.even_routing = true;
+         c.moe.top_k = 2;
+         c.mtp = {.depth = 1, .weight = 0.5};
+       }},
       {"muon",
        [](Config& c) {
          c.optim.rule = UpdateRuleName::muon;
@@ -601,6 +607,7 @@ const std::vector<MeshCase>& cases() {
        .recompute = true,
        .variant = "thor"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .sequence = true, .recompute = true, .variant = "uniform"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .sequence = true, .recompute = true, .micro = 1, .variant = "even"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 3, .micro = 4, .variant = "uniform"},
       // other attention
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "sticks"},
