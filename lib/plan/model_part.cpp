@@ -114,9 +114,14 @@ class Rehearsal {
     } else {
       forward(1);
     }
+    const double recorded = use().in_use;
     const Tensor dx = stage_.backward_input(1, gradient());
-    need.saved_for_weights = use().in_use - before - (dx.defined() ? static_cast<double>(dx.bytes()) : 0);
+    const auto [delayed, most] = use();
+    need.backward_input = most - recorded;
+    need.saved_for_weights = delayed - before - (dx.defined() ? static_cast<double>(dx.bytes()) : 0);
+    memory_of(stream_).reset_peaks();
     stage_.backward_weight(1);
+    need.backward_weight = use().peak - delayed;
     const StepVerdict verdict{};
     listen_for(part.update);
     model_.update_routers({&verdict, 1});

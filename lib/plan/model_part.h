@@ -25,6 +25,9 @@ struct ActivationNeed {
   /// Held until delayed weight gradients are computed, without the gradient of the input.
   double saved_for_weights = 0;
   double backward = 0;  // maximum during backward, on top of `saved`
+  /// Maximum during a backward pass that delays weight gradients and so keeps their operands, on top of `saved`.
+  double backward_input = 0;
+  double backward_weight = 0;  // maximum while delayed weight gradients are computed, on top of `saved_for_weights`
   /// One entry per turn of the pass, for parallel.overlap = batches.
   std::vector<TurnNeed> forward_turns{}, backward_turns{};
 };

@@ -91,7 +91,8 @@ void add_activations(StageLoad& load, const ActivationNeed& need) {
   load.forward = std::max(load.forward, need.forward - saved.until_input_gradient);
   load.backward = std::max(load.backward, need.backward - saved.until_input_gradient);
   load.backward_input =
-      std::max(load.backward_input, need.backward - saved.until_input_gradient + saved.until_weight_gradient);
+      std::max(load.backward_input, need.backward_input - saved.until_input_gradient + saved.until_weight_gradient);
+  load.backward_weight = std::max(load.backward_weight, need.backward_weight - saved.until_weight_gradient);
   saved.until_input_gradient += need.saved;
   saved.until_weight_gradient += need.saved_for_weights;
   load.forward_turns = joined(need.forward_turns, load.forward_turns);
@@ -255,7 +256,10 @@ double peak_of_passes(const PlanInput& input, const MeshRank& mesh_rank, const R
       kept -= saved;
     }
     if (delays_weights) kept += saved_for_weights;
-    if (action.kind == Action::Kind::backward_weight) kept -= saved_for_weights;
+    if (action.kind == Action::Kind::backward_weight) {
+      most = std::max(most, before + load.backward_weight);
+      kept -= saved_for_weights;
+    }
     most = std::max(most, kept + messages);
   }
   return most;

@@ -43,6 +43,7 @@ struct StageLoad {
   double backward = 0;  // maximum during backward, on top of what is kept before it
   /// Maximum as in `backward`, but during a backward pass that delays weight gradients and so keeps their operands.
   double backward_input = 0;
+  double backward_weight = 0;  // maximum while delayed weight gradients are computed, on top of what is kept for them
   std::vector<TurnNeed> forward_turns{}, backward_turns{};
   double buffers = 0;
   std::vector<PlannedUnit> units;

@@ -46,6 +46,8 @@ void expect_same(const ModelPart& part, const ModelPart& expected) {
   EXPECT_EQ(part.activations.saved, expected.activations.saved);
   EXPECT_EQ(part.activations.saved_for_weights, expected.activations.saved_for_weights);
   EXPECT_EQ(part.activations.backward, expected.activations.backward);
+  EXPECT_EQ(part.activations.backward_input, expected.activations.backward_input);
+  EXPECT_EQ(part.activations.backward_weight, expected.activations.backward_weight);
   EXPECT_EQ(part.buffers, expected.buffers);
   for (const Axis axis : {Axis::data, Axis::tensor, Axis::expert, Axis::expert_tensor}) {
     EXPECT_EQ(part.traffic.forward.bytes(axis), expected.traffic.forward.bytes(axis));

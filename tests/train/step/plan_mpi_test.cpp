@@ -472,6 +472,35 @@ TEST(Plan, SaysWhatMessagesBetweenStagesTake) {
   }
 }
 
+/// Covers the operands of delayed weight gradients, which accumulate during a backward pass, and what ranks that divide
+/// sequences gather for these gradients. At its peak a rank may hold fewer messages than planned, or more.
+TEST(Plan, SaysWhatDelayedWeightGradientsTake) {
+  const int world = test_world().size(), rank = test_world().rank();
+  if (world != 2 && world != 4) return;
+  for (const bool attention_experts : {false, true}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      Config config = planned_config();
+      config.parallel = {
+          .pipeline = 2, .tensor = world / 2, .schedule = ScheduleKind::zero_bubble, .sequence = world > 2};
+      config.batch.micro = 2;
+      config.model.recompute = recompute;
+      if (attention_experts) add_attention_experts(config);
+      TinyTraining training(config, test_world());
+      resolve(config, world);
+      const MemoryUse before = memory_of(training.setup().stream).use();
+      const MemoryUse use = training.run_steps_only(0, 1).back().memory;
+      const RankMemory planned = plan_rank(plan_input(config, world), rank).memory;
+      const std::string what = name_of(config, world) + ", rank " + std::to_string(rank);
+      const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
+      expect_planned(planned, use, kept, what);
+      const double message = number(config.batch.micro * config.batch.seq_len * config.model.hidden) * 4;
+      EXPECT_NEAR(planned.activations, static_cast<double>(use.peak[static_cast<std::size_t>(MemoryKind::activations)]),
+                  3 * message / config.parallel.tensor)
+          << what;
+    }
+  }
+}
+
 /// Covers the sums that tensor ranks exchange to compare the copies of samples.
 TEST(Plan, SaysWhatCopiesOfSamplesTake) {
   for (const ParallelConfig& parallel : {ParallelConfig{}, ParallelConfig{.tensor = 2, .zero = 1, .sequence = true},
