@@ -64,6 +64,7 @@ AddedTokens::AddedTokens(const nlohmann::json& json, const Vocabulary& model,
     if (token.normalized) {
       RegexBudget budget(token.content.size());
       for (const Normalizer& normalize : normalizers) token.decoded = normalize(token.decoded, budget, {});
+      require_input(!token.decoded.empty(), "the added token {} is empty after normalisation", excerpt(token.content));
     }
     (token.normalized ? after : raw).emplace_back(token.decoded, static_cast<std::int32_t>(tokens_.size()));
     tokens_.push_back(std::move(token));
@@ -106,8 +107,12 @@ std::vector<TextSegment> AddedTokens::split(std::string_view text, Pass pass) co
     if (token.single_word && (ends_with_word(text.substr(0, begin)) || starts_with_word(text.substr(end)))) continue;
     if (token.strips_left) begin = std::max(skip_left(text, begin, 0), done);
     if (token.strips_right) end = skip_right(text, end);
+    require_input(begin <= end,
+                  "the added token {} is within the whitespace that belongs to the token before it, where `tokenizers` "
+                  "fails: set its lstrip to false",
+                  excerpt(token.content));
     if (done < begin) segments.push_back({text.substr(done, begin - done), std::nullopt});
-    segments.push_back({text.substr(begin, end - begin), token.id});
+    if (begin < end) segments.push_back({text.substr(begin, end - begin), token.id});  // else the token before has it
     done = end;
   }
   if (done < text.size()) segments.push_back({text.substr(done), std::nullopt});

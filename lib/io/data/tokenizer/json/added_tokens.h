@@ -33,7 +33,8 @@ class AddedTokens {
   /// raw: finds the tokens without `normalized` in the original text. normalized: finds the others in the normalised
   /// rest.
   enum class Pass { raw, normalized };
-  /// Splits a text into added tokens and the text between them. No part is empty.
+  /// Splits a text into added tokens and the text between them. No part is empty. Throws a bad_input Error for a text
+  /// in which `lstrip` and `rstrip` of two tokens conflict, for which `tokenizers` fails.
   std::vector<TextSegment> split(std::string_view text, Pass pass) const;
 
   /// An entry of `added_tokens`; see the documentation of the class AddedToken of `tokenizers`.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <optional>
 #include <unordered_set>
 #include <utility>
@@ -13,8 +14,10 @@
 #include "io/data/tokenizer/json/byte_characters.h"
 #include "io/data/tokenizer/json/decoder.h"
 #include "io/data/tokenizer/json/normalizer.h"
+#include "io/data/tokenizer/json/pipeline.h"
 #include "io/data/tokenizer/json/post_processor.h"
 #include "io/data/tokenizer/json/pre_tokenizer.h"
+#include "io/data/tokenizer/json/regex_shape.h"
 #include "io/data/tokenizer/json/subword_model.h"
 #include "io/text/json.h"
 #include "io/text/utf8.h"
@@ -52,15 +55,13 @@ TextRange range_of(std::string_view part, std::string_view text) {
   return {begin, begin + part.size()};
 }
 
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-bool is_visible(char c) { return c > ' ' && c < 0x7F; }
-
-/// True if text[at] is the space between two words, or the beginning of a line that follows a line; neither line is
-/// empty.
-bool separates_words(std::string_view text, std::size_t at) {
+/// Returns the place between two words or two lines at text[at], or no place. Neither word nor line is empty.
+CutPlaces place_at(std::string_view text, std::size_t at) {
   const char before = text[at - 1], after = text[at];
-  if (after == ' ') return is_letter(before) && at + 1 < text.size() && is_letter(text[at + 1]);
-  return before == '\n' && is_visible(after) && at > 1 && is_visible(text[at - 2]);
+  if (after == ' ') {
+    return {.words = is_ascii_letter(before) && at + 1 < text.size() && is_ascii_letter(text[at + 1])};
+  }
+  return {.lines = before == '\n' && may_begin_part(after) && at > 1 && text[at - 2] > ' ' && text[at - 2] < 0x7F};
 }
 
 }  // namespace
@@ -76,8 +77,9 @@ struct TokenizerJson::Implementation {
   std::vector<bool> skipped;       // ids that decoding leaves out by default: without a token, or special
   std::optional<std::int32_t> begin;
   std::int32_t end = -1;
-  // a token contains a letter followed by a space; a newline followed by a visible character
-  bool spans_words = false, spans_lines = false;
+  CutPlaces spanned;  // places that a token or a match of a pattern may extend over
+  std::size_t cut_context =
+      1024;  // bytes on each side of a cut that are encoded to verify it; exceeds every added token
 
   explicit Implementation(const nlohmann::json& json)
       : normalizers(read_normalizers(member(json, "normalizer"))),
@@ -86,9 +88,10 @@ struct TokenizerJson::Implementation {
         added(member(json, "added_tokens"), model->vocabulary(), normalizers),
         decoders(read_decoders(member(json, "decoder"))) {
     require_known(json);
+    require_known_positions(member(json, "normalizer"), member(json, "pre_tokenizer"));
     require_input(model->vocabulary().size() > 0, "the model has no tokens");
     read_texts();
-    find_spanning_tokens();
+    find_spanned_places(json);
     const TokenIds ids = [this](std::string_view token) { return id_of(token); };
     begin = begin_of_text(member(json, "post_processor"), ids);
     end = end_of_text(member(json, "post_processor"), ids);
@@ -106,30 +109,57 @@ struct TokenizerJson::Implementation {
                   excerpt(json_text(member(json, "version"))));
   }
 
-  /// True if the words of a part of a document are words of the document: nothing is added in front of a text, and
-  /// there is a pre-tokenizer.
-  bool can_cut() const {
-    std::string text = "a";
+  /// Returns a text as the steps change it before it is split into words for the model.
+  std::string changed(std::string text) const {
     RegexBudget budget(text.size());
     for (const Normalizer& normalize : normalizers) text = normalize(text, budget, {});
     WordList list{.text = text, .words = {{0, text.size()}}, .at_start = true, .budget = budget};
     for (const auto& step : pre_tokenization.steps) step->apply(list);
-    return list.text == "a" && !pre_tokenization.steps.empty();
+    return list.text;
   }
 
-  /// Sets spans_words and spans_lines. Tokens that extend over words or lines, as in SuperBPE, may cover the offsets at
-  /// which cut() would cut.
-  void find_spanning_tokens() {
-    const std::string space = byte_characters(" "), line = byte_characters("\n");
-    for (const std::string& token : model->vocabulary().tokens()) {
-      for (std::size_t at = 1; at < token.size(); ++at) {
-        const std::string_view behind = std::string_view(token).substr(at),
-                               before = std::string_view(token).substr(0, at);
-        const bool is_space = behind.front() == ' ' || behind.starts_with(space) || behind.starts_with("▁");
-        spans_words = spans_words || (is_letter(token[at - 1]) && is_space);
-        const bool is_line = before.ends_with('\n') || before.ends_with(line);
-        spans_lines = spans_lines || (is_line && is_visible(token[at]));
-      }
+  /// True if the words of a part of a document are words of the document: nothing is added in front of a text, and
+  /// there is a pre-tokenizer.
+  bool can_cut() const { return !pre_tokenization.steps.empty() && changed("a") == "a"; }
+
+  /// Sets `spanned` and `cut_context`. Tokens and matches that extend over words or lines, as in SuperBPE, may cover
+  /// the offsets at which cut() would cut.
+  void find_spanned_places(const nlohmann::json& json) {
+    if (!can_cut()) return;
+    const bool other_forms = changed("a a\na") != "a a\na";  // such as a ByteLevel that is not the last step
+    spanned = spans_of_patterns(member(json, "normalizer"), member(json, "pre_tokenizer"), other_forms);
+    const auto add = [this](std::string_view text) {
+      const CutPlaces places = spans_of(text);
+      spanned = {spanned.words || places.words, spanned.lines || places.lines};
+    };
+    for (const std::string& token : model->vocabulary().tokens()) add(token);
+    for (const AddedTokens::Token& token : added.tokens()) {
+      add(token.content);
+      add(token.decoded);
+      cut_context = std::max(cut_context, 2 * token.content.size());
+    }
+    // spans_of() knows these forms of a space and a newline only.
+    const auto becomes = [this](const char* before, std::initializer_list<std::string> after) {
+      const std::string text = changed(before);
+      return std::ranges::any_of(after, [&](const std::string& one) { return text == "a" + one + "a"; });
+    };
+    spanned.words = spanned.words || !becomes("a a", {" ", "▁", byte_characters(" ")});
+    spanned.lines = spanned.lines || !becomes("a\na", {"\n", byte_characters("\n")});
+  }
+
+  /// True if the text around an offset has the same ids when it is cut there.
+  bool same_when_cut(std::string_view text, std::size_t at) const {
+    const std::size_t begin = at - std::min(at, cut_context);
+    const auto ids_of = [&](std::initializer_list<std::string_view> parts) {
+      std::vector<std::int32_t> ids;
+      for (const std::string_view part : parts) encode(part, {}, nullptr, ids);
+      return ids;
+    };
+    const std::string_view before = text.substr(begin, at - begin), after = text.substr(at, cut_context);
+    try {
+      return ids_of({text.substr(begin, before.size() + after.size())}) == ids_of({before, after});
+    } catch (const Error&) {  // the text cannot be encoded
+      return false;
     }
   }
 
@@ -235,6 +265,14 @@ struct TokenizerJson::Implementation {
     return normal;
   }
 
+  void encode(std::string_view text, TextPart part, WordCache* words, std::vector<std::int32_t>& ids) const {
+    if (is_utf8(text)) {
+      encode_valid(text, part, words, ids, nullptr);
+    } else {
+      encode_valid(replace_invalid_utf8(text), part, words, ids, nullptr);
+    }
+  }
+
   void encode_valid(std::string_view text, TextPart part, WordCache* words, std::vector<std::int32_t>& ids,
                     Marking* marking) const {
     RegexBudget budget(text.size());
@@ -268,19 +306,19 @@ std::int32_t TokenizerJson::end_of_document() const { return implementation_->en
 std::optional<std::int32_t> TokenizerJson::begin_of_document() const { return implementation_->begin; }
 
 void TokenizerJson::encode(std::string_view text, TextPart, WordCache* words, std::vector<std::int32_t>& ids) const {
-  if (is_utf8(text)) {
-    implementation_->encode_valid(text, {}, words, ids, nullptr);
-  } else {
-    implementation_->encode_valid(replace_invalid_utf8(text), {}, words, ids, nullptr);
-  }
+  implementation_->encode(text, {}, words, ids);
 }
 
 std::size_t TokenizerJson::cut(std::string_view text) const {
-  if (!implementation_->can_cut()) return 0;
-  for (std::size_t at = text.size(); at-- > 1;) {
-    if (separates_words(text, at) && !(text[at] == ' ' ? implementation_->spans_words : implementation_->spans_lines)) {
-      return at;
-    }
+  const Implementation& own = *implementation_;
+  if (text.size() < own.cut_context || !own.can_cut()) return 0;
+  std::size_t tries = 0;
+  for (std::size_t at = text.size() - own.cut_context; at > 1; --at) {
+    const CutPlaces place = place_at(text, at);
+    if (!(place.words && !own.spanned.words) && !(place.lines && !own.spanned.lines)) continue;
+    if (own.same_when_cut(text, at)) return at;
+    // Each try is further away from the last, so the time is bounded.
+    at -= std::min(at - 1, 8 * ++tries);
   }
   return 0;
 }

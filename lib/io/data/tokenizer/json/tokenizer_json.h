@@ -36,8 +36,9 @@ class TokenizerJson {
   /// post-processor would add. If `words` is not null, it caches ids, which makes encoding much faster.
   void encode(std::string_view text, TextPart part, WordCache* words, std::vector<std::int32_t>& ids) const;
   /// Returns the last offset at which a document that continues after `text` can be cut; 0 if there is none. Cuts are
-  /// between two words or lines, where the pre-tokenizers of all published models begin a word. Returns 0 for a
-  /// tokenizer that adds something in front of a text or does not split it: it must encode whole documents.
+  /// between two words or lines that no token and no match of a pattern can extend over, and the text of 1 kB or more
+  /// on both sides has the same ids when it is cut. Returns 0 for a tokenizer that adds something in front of a text or
+  /// does not split it: it must encode whole documents.
   std::size_t cut(std::string_view text) const;
   /// Appends the ids of a document or of a part of one, as encode() without marks does, and appends to `marks` 1 for
   /// each id that covers a byte of a marked range, else 0. Throws a bad_input Error if the text is not UTF-8.

@@ -223,20 +223,123 @@ TEST(TokenizerJson, StepsAreBoundedForTheDocument) {
   expect_bad_input([&] { encoded(tokenizer, text); }, "takes more than");
 }
 
-TEST(TokenizerJson, TextIsNotCutWhereATokenMayExtend) {
+json split(const char* pattern, const char* behavior = "Isolated") {
+  return {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", behavior}, {"invert", false}};
+}
+json replace(const char* pattern, const char* content) {
+  return {{"type", "Replace"}, {"pattern", {{"Regex", pattern}}}, {"content", content}};
+}
+
+/// Returns a byte-level tokenizer of single characters, with one more added token if `added` has a content.
+json characters(json added = {}) {
   json file = letters();
-  file["pre_tokenizer"] = {
-      {"type", "Split"}, {"pattern", {{"String", "d"}}}, {"behavior", "Isolated"}, {"invert", false}};
-  EXPECT_EQ(made_of(file).cut("ab ab"), 2);
-  EXPECT_EQ(made_of(file).cut("b\nc"), 2);
-  file["model"]["vocab"] = {{"a", 0}, {" ", 1}, {"\n", 2}, {"a ", 3}, {"c", 4}, {"d", 5}, {"e", 6}};
-  file["model"]["merges"] = json::array({json::array({"a", " "})});
-  EXPECT_EQ(made_of(file).cut("ab ab"), 0);
-  EXPECT_EQ(made_of(file).cut("b\nc"), 2);
-  file["model"]["vocab"] = {{"a", 0}, {" ", 1}, {"\n", 2}, {"\na", 3}, {"c", 4}, {"d", 5}, {"e", 6}};
-  file["model"]["merges"] = json::array({json::array({"\n", "a"})});
-  EXPECT_EQ(made_of(file).cut("ab ab"), 2);
-  EXPECT_EQ(made_of(file).cut("b\nc"), 0);
+  file["model"]["merges"] = json::array();
+  file["model"]["vocab"] = {{"a", 0}, {"b", 1}, {"c", 2}, {"d", 3}, {" ", 4}, {"\n", 5}, {"0", 6}};
+  file["pre_tokenizer"] = split("d");
+  if (added.is_null()) return file;
+  json token = file["added_tokens"][0];
+  token.update({{"id", 8}, {"special", false}});
+  token.update(added);
+  file["added_tokens"].push_back(token);
+  return file;
+}
+
+/// Returns where cut() cuts `text`, which is in the middle of a long text that can be cut nowhere else; 0 if nowhere.
+std::size_t cut_within(const json& file, const std::string& text) {
+  const std::string around(3000, '0');
+  const std::size_t at = made_of(file).cut(around + text + around);
+  return at == 0 ? 0 : at - around.size();
+}
+
+TEST(TokenizerJson, TextIsNotCutWhereATokenMayExtend) {
+  json file = characters();
+  EXPECT_EQ(cut_within(file, "ab ab"), 2);
+  EXPECT_EQ(cut_within(file, "b\nc"), 2);
+  EXPECT_EQ(made_of(file).cut("ab ab"), 0) << "an added token may follow that is not yet known";
+  file["model"]["vocab"]["a "] = 6;
+  file["model"]["vocab"].erase("0");
+  EXPECT_EQ(cut_within(file, "ab ab"), 0);
+  EXPECT_EQ(cut_within(file, "b\nc"), 2);
+  file["model"]["vocab"]["\na"] = 6;
+  file["model"]["vocab"].erase("a ");
+  EXPECT_EQ(cut_within(file, "ab ab"), 2);
+  EXPECT_EQ(cut_within(file, "b\nc"), 0);
+}
+
+TEST(TokenizerJson, TextIsNotCutWhereAnAddedTokenMayExtend) {
+  EXPECT_EQ(cut_within(characters({{"content", "b c"}}), "b c"), 0);
+  EXPECT_EQ(cut_within(characters({{"content", "b\nc"}}), "b\nc"), 0);
+  const json user{{"content", "<user>"}, {"lstrip", true}};
+  EXPECT_EQ(cut_within(characters(user), "b\n<user>"), 0);
+  EXPECT_EQ(cut_within(characters(user), "b\nc"), 2);
+  EXPECT_EQ(cut_within(characters({{"content", "ab"}, {"rstrip", true}}), "ab c"), 0);
+  json file = characters({{"content", "b\nc"}, {"normalized", true}});  // normalised to "b c"
+  file["normalizer"] = replace("\n", " ");
+  EXPECT_EQ(cut_within(file, "b\nc"), 0);
+}
+
+TEST(TokenizerJson, TextIsNotCutWhereAPatternMayMatch) {
+  const auto with_normalizer = [](const char* pattern) {
+    json file = characters();
+    file["normalizer"] = replace(pattern, "d");
+    return file;
+  };
+  EXPECT_EQ(cut_within(with_normalizer("b c"), "b c"), 0);
+  EXPECT_EQ(cut_within(with_normalizer("b\nc"), "b\nc"), 0);
+  EXPECT_EQ(cut_within(with_normalizer("b0"), "b c"), 1);
+  const auto with_split = [](const char* pattern) {
+    json file = characters();
+    file["pre_tokenizer"] = split(pattern, "Removed");
+    return file;
+  };
+  EXPECT_EQ(cut_within(with_split("\\s+$"), "b\nc"), 0);
+  EXPECT_EQ(cut_within(with_split("\\s+$"), "b c"), 1);
+  EXPECT_EQ(cut_within(with_split("\\p{L}(?= \\p{L})"), "b c"), 0);
+  EXPECT_EQ(cut_within(with_split("\\p{L}(?= \\p{L})"), "b\nc"), 2);
+  EXPECT_EQ(cut_within(with_split("\"[^\"]*\""), "\"" + std::string(2000, 'a') + " b" + std::string(2000, 'a') + "\""),
+            0);
+}
+
+/// `tokenizers` encodes [a, token, b]: the token takes the spaces on both sides, which contain it once more.
+TEST(TokenizerJson, SpacesThatAnAddedTokenStripsAreEncodedOnce) {
+  const json spaces{{"content", "  "}, {"lstrip", true}, {"rstrip", true}};
+  const TokenizerJson tokenizer = made_of(characters(spaces));
+  EXPECT_THAT(encoded(tokenizer, "a    b"), ElementsAre(0, 8, 1));
+  EXPECT_THAT(encoded(tokenizer, "    "), ElementsAre(8));
+  json file = characters({{"content", "<x>"}, {"rstrip", true}});
+  json other = file["added_tokens"][1];
+  other.update({{"content", "  "}, {"id", 9}, {"lstrip", true}, {"rstrip", false}});
+  file["added_tokens"].push_back(other);
+  expect_bad_input([&] { encoded(made_of(file), "<x>    b"); }, "is within the whitespace that belongs to the token");
+}
+
+TEST(TokenizerJson, NormalizersWhosePositionsMatterAreRefused) {
+  json file = characters({{"content", "\n\n"}, {"normalized", true}});
+  file["normalizer"] = replace("\\s+$", "");
+  expect_bad_input([&] { made_of(file); }, "is empty after normalisation");
+  const json first{{"type", "Metaspace"}, {"replacement", "|"}, {"prepend_scheme", "first"}, {"split", true}};
+  const auto refused = [](const json& normalizer, const json& pre_tokenizer, const char* words) {
+    json file = characters();
+    file["normalizer"] = normalizer;
+    file["pre_tokenizer"] = pre_tokenizer;
+    if (words == nullptr) {
+      made_of(file);
+    } else {
+      expect_bad_input([&] { made_of(file); }, words);
+    }
+  };
+  const char* const beginning = "may change the beginning of a text";
+  refused(replace("^\\s+", ""), first, beginning);
+  refused(replace("^\\s+", "x"), first, beginning);
+  refused(replace(" {2,}", " "), first, nullptr);
+  refused({{"type", "Replace"}, {"pattern", {{"String", "``"}}}, {"content", "\""}}, first, beginning);
+  refused({{"type", "Replace"}, {"pattern", {{"String", "é"}}}, {"content", "e"}}, first, nullptr);
+  refused(replace("^\\s+", ""), split("a"), nullptr);
+  const char* const empty = "inserts text at empty matches of";
+  refused(replace("^", "_"), split("a"), empty);
+  refused({{"type", "Sequence"}, {"normalizers", {replace("x*", "_")}}}, split("a"), empty);
+  refused(replace("^", "_"), nullptr, nullptr);
+  refused(replace("x*", ""), split("a"), nullptr);
 }
 
 }  // namespace
