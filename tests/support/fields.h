@@ -17,7 +17,7 @@ constexpr bool takes(std::index_sequence<index...>) {
   return requires { Aggregate{(static_cast<void>(index), AnyField{})...}; };
 }
 
-template <class Aggregate, std::size_t count = 24>
+template <class Aggregate, std::size_t count = 25>
 constexpr std::size_t fields_of() {
   if constexpr (takes<Aggregate>(std::make_index_sequence<count>{})) {
     return count;
@@ -26,11 +26,11 @@ constexpr std::size_t fields_of() {
   }
 }
 
-/// Calls f(member) for every member of an aggregate of 1 to 23 members, in order.
+/// Calls f(member) for every member of an aggregate of 1 to 24 members, in order.
 template <class Aggregate, class F>
 void for_each_field(Aggregate& aggregate, const F& f) {
   constexpr std::size_t count = fields_of<Aggregate>();
-  static_assert(count >= 1 && count <= 23);
+  static_assert(count >= 1 && count <= 24);
   const auto visit = [&](auto&... fields) { (f(fields), ...); };
   if constexpr (count == 1) {
     auto& [a] = aggregate;
@@ -101,6 +101,9 @@ void for_each_field(Aggregate& aggregate, const F& f) {
   } else if constexpr (count == 23) {
     auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w] = aggregate;
     visit(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w);
+  } else if constexpr (count == 24) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x] = aggregate;
+    visit(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x);
   }
 }
 
