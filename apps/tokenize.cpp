@@ -159,7 +159,7 @@ void check_outputs(const Options& options, const std::vector<CorpusItem>& files)
     for (std::filesystem::path& file : files_of_tokens(*prefix)) written.push_back({option, std::move(file)});
   }
   std::vector<std::filesystem::path> read(options.input.begin(), options.input.end());
-  for (const CorpusItem& item : files) read.push_back(item.document.path);
+  for (const CorpusItem& item : files) read.push_back(item.document.file);
   if (trains_tokenizer(options)) {
     written.push_back({"--model", options.model});
   } else {
