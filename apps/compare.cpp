@@ -1,6 +1,7 @@
 #include <boost/program_options.hpp>
 #include <fmt/format.h>
 
+#include <array>
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
@@ -9,10 +10,12 @@
 #include <sstream>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "apps/options.h"
 #include "apps/output.h"
+#include "apps/written_files.h"
 #include "config/binding.h"
 #include "config/differing_keys.h"
 #include "core/error.h"
@@ -160,6 +163,8 @@ int compare_command(const Arguments& arguments) {
   }
   require_usage(!request.runs.empty(), "name the runs to compare: lyceum compare RUN… [--html OUT]");
   require_usage(request.title.empty() || !request.html.empty(), "--title needs --html OUT");
+  const std::vector<fs::path> read(request.runs.begin(), request.runs.end());
+  require_harmless(std::array{WrittenFile{"--html", request.html}}, read);
   const Comparison comparison = compare_runs(request);
   print(request.json ? comparison_json(comparison) : comparison_text(comparison));
   if (!request.html.empty()) {

@@ -5,17 +5,20 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <numbers>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/eval_tasks.h"
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/run_config.h"
+#include "apps/written_files.h"
 #include "config/binding.h"
 #include "core/allocator.h"
 #include "core/clock.h"
@@ -275,6 +278,11 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   const RunData data = open_data(config, *setup, false);
   require_usage(!data.valid.empty(), "no data to evaluate on: set data.valid");
   require_usage(token_log.empty() || data.valid.size() == 1, "--token-log: set data.valid to a single prefix");
+  std::vector<std::filesystem::path> read;
+  for (const auto& loader : data.valid) {
+    for (std::filesystem::path& file : files_of_tokens(loader.token_source().prefix())) read.push_back(std::move(file));
+  }
+  require_harmless(std::array{WrittenFile{"--routing", routing}, WrittenFile{"--token-log", token_log}}, read);
   StagedModel model = weights_of(*run, *setup);
   model.skip_top(skip_top);
   Config counted = config;

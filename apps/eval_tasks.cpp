@@ -12,7 +12,9 @@
 #include <optional>
 #include <system_error>
 #include <utility>
+#include <vector>
 
+#include "apps/written_files.h"
 #include "convert/hugging_face/side_files.h"
 #include "core/error.h"
 #include "core/real_text.h"
@@ -106,13 +108,8 @@ EncodedTasks read_tasks(const CheckpointRun& run, const TaskOptions& options) {
 
 std::unique_ptr<PartialFile> open_task_log(const TaskOptions& options) {
   const fs::path path = options.log;
-  for (const std::string& file : options.files) {
-    for (const fs::path& written : {path, fs::path(PartialFile::name_of(options.log))}) {
-      std::error_code not_both_exist;
-      require_usage(!fs::equivalent(written, file, not_both_exist),
-                    "--task-log = {} would replace the task file {}: name another file", options.log, file);
-    }
-  }
+  const std::vector<fs::path> read(options.files.begin(), options.files.end());
+  require_harmless(std::array{WrittenFile{"--task-log", path}}, read);
   if (path.has_parent_path()) make_directories(path.parent_path());
   return std::make_unique<PartialFile>(options.log);
 }

@@ -40,8 +40,8 @@ struct EncodedTasks {
 /// the line of a bad item.
 EncodedTasks read_tasks(const CheckpointRun& run, const TaskOptions& options);
 
-/// Opens the file of --task-log, whose contents remain until publish() replaces them; creates missing folders. Throws a
-/// usage Error if it is one of the task files, also by another path, and a failed Error if it cannot be written.
+/// Opens the file of --task-log, whose contents remain until publish() replaces them; creates missing folders. Throws
+/// the errors of require_harmless(), and a failed Error if it cannot be written.
 std::unique_ptr<PartialFile> open_task_log(const TaskOptions& options);
 
 /// The results of tasks.

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -9,11 +10,13 @@
 #include <map>
 #include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/run_config.h"
+#include "apps/written_files.h"
 #include "config/check.h"
 #include "core/error.h"
 #include "io/files/atomic_file.h"
@@ -170,8 +173,17 @@ std::vector<std::string> option_mistakes(const po::variables_map& values) {
   return wrong;
 }
 
-/// Throws one usage Error with all mistakes in the options and the configuration.
+/// Throws one usage Error with all mistakes in the options and the configuration, or if --svg would replace a file that
+/// is read.
 void check(const LoadedConfig& loaded, const po::variables_map& values, int world) {
+  if (values.count("svg")) {
+    std::vector<std::filesystem::path> read;
+    for (const auto& [key, origin] : loaded.origin) read.emplace_back(origin.file);
+    for (const char* option : {"cluster", "load"}) {
+      if (values.count(option)) read.emplace_back(values[option].as<std::string>());
+    }
+    require_harmless(std::array{WrittenFile{"--svg", values["svg"].as<std::string>()}}, read);
+  }
   std::vector<std::string> wrong = option_mistakes(values);
   const bool searches = values.count("world") > 0, counts = world >= 1 && (!searches || world <= most_ranks);
   wrong.insert(wrong.end(), loaded.mistakes.begin(), loaded.mistakes.end());

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -18,6 +19,7 @@
 #include "apps/output.h"
 #include "apps/routing_model.h"
 #include "apps/routing_request.h"
+#include "apps/written_files.h"
 #include "config/binding.h"
 #include "core/error.h"
 #include "core/real_text.h"
@@ -315,6 +317,9 @@ int routing_command(const MpiSession& session, const Arguments& arguments) {
   if (request.action == "dump" && request.other == "-" && request.csv.empty()) request.other.swap(request.csv);
   require_usage(request.other.empty(), "{} reads one file: remove {}", request.action, request.other.string());
   if (std::filesystem::is_directory(request.file)) request.file /= "routing.h5";
+  require_harmless(
+      std::array{WrittenFile{"--html", request.html}, WrittenFile{"--csv", request.csv == "-" ? "" : request.csv}},
+      std::array{request.file, request.metrics});
   request.action == "report" ? report(request) : dump(request);
   return static_cast<int>(ExitCode::done);
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/run_config.h"
+#include "apps/written_files.h"
 #include "core/error.h"
 #include "io/data/tokens/token_formats.h"
 #include "io/files/atomic_file.h"
@@ -75,8 +77,12 @@ std::optional<ModelRequest> request_of(const MpiSession& session, const Argument
                        .rest = parsed.rest};
   if (parsed.values.count("data")) request.data = parsed.values["data"].as<std::vector<std::string>>();
   require_usage(request.batches >= 0, "--batches = {}: must be 0 (all of the data) or more", request.batches);
-  require_usage(request.h5.empty() || request.h5 != request.html, "--h5 and --html name the same file, {}",
-                request.h5.string());
+  std::vector<std::filesystem::path> read;
+  for (const std::string& text : request.data) {
+    for (std::filesystem::path& file : files_of_tokens(text.substr(text.find('=') + 1)))
+      read.push_back(std::move(file));
+  }
+  require_harmless(std::array{WrittenFile{"--h5", request.h5}, WrittenFile{"--html", request.html}}, read);
   require_writable("--h5", request.h5);
   require_writable("--html", request.html);
   return request;

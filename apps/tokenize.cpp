@@ -17,6 +17,7 @@
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/tokenize_merge.h"
+#include "apps/written_files.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/printable.h"
@@ -35,6 +36,8 @@ namespace {
 
 namespace po = boost::program_options;
 
+constexpr int most_threads = 4096;
+
 struct Options {
   std::vector<std::string> input, merge;
   std::string model, tokenizer, output, valid, chat, json_key = "text";
@@ -43,7 +46,7 @@ struct Options {
   std::uint64_t seed = 1;
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   bool retrain = false, help = false;
-  bool vocab_given = false, json_key_given = false;
+  bool vocab_given = false, json_key_given = false, valid_fraction_given = false;
   std::string not_merged;  // an option that was given, but has no effect with --merge
 
   const std::string& tokenizer_file() const { return tokenizer.empty() ? model : tokenizer; }
@@ -101,6 +104,7 @@ Options parse(const Arguments& arguments) {
   }
   options.vocab_given = !values["vocab"].defaulted();
   options.json_key_given = !values["json-key"].defaulted();
+  options.valid_fraction_given = !values["valid-fraction"].defaulted();
   for (const auto& [name, value] : values) {
     if (!value.defaulted() && name != "merge" && name != "output") options.not_merged = name;
   }
@@ -127,22 +131,46 @@ void check(const Options& options) {
                 options.json_key);
   require_usage(options.valid_fraction > 0 && options.valid_fraction < 1,
                 "--valid-fraction {} is not between 0 and 1; omit --valid to hold nothing out", options.valid_fraction);
-  require_usage(options.valid != options.output, "--valid and --output are both {}", options.output);
+  require_usage(!options.valid.empty() || !options.valid_fraction_given,
+                "--valid-fraction {} holds nothing out without --valid PREFIX", options.valid_fraction);
   require_usage(options.max_mb >= 0, "--max-mb {} is negative", options.max_mb);
   require_usage(options.max_document_mb >= 17 && options.max_document_mb <= 2000,
                 "--max-document-mb {} is not between 17, the size of a part, and 2000", options.max_document_mb);
   require_usage(options.save_every >= 0, "--save-every {} is negative", options.save_every);
   require_usage(options.sample_mb > 0, "--sample-mb {} is not positive", options.sample_mb);
-  require_usage(options.threads > 0, "--threads {} is not positive", options.threads);
+  require_usage(options.threads > 0 && options.threads <= most_threads, "--threads {} is not between 1 and {}",
+                options.threads, most_threads);
 }
 
 std::int64_t megabytes(double count) { return static_cast<std::int64_t>(count * 1e6); }
 
+/// True if the command trains the tokenizer.
+bool trains_tokenizer(const Options& options) {
+  std::error_code ignored;  // a path that cannot be examined is reported when the tokenizer is opened
+  const auto type = std::filesystem::status(options.tokenizer_file(), ignored).type();
+  return options.tokenizer.empty() && (options.retrain || type == std::filesystem::file_type::not_found);
+}
+
+/// Throws a usage Error if an output would replace a file that is read, or another output.
+void check_outputs(const Options& options, const std::vector<CorpusItem>& files) {
+  std::vector<WrittenFile> written;
+  for (const auto& [option, prefix] : {std::pair{"--output", &options.output}, std::pair{"--valid", &options.valid}}) {
+    if (prefix->empty()) continue;
+    for (std::filesystem::path& file : files_of_tokens(*prefix)) written.push_back({option, std::move(file)});
+  }
+  std::vector<std::filesystem::path> read(options.input.begin(), options.input.end());
+  for (const CorpusItem& item : files) read.push_back(item.document.file);
+  if (trains_tokenizer(options)) {
+    written.push_back({"--model", options.model});
+  } else {
+    read.emplace_back(options.tokenizer_file());
+  }
+  require_harmless(written, read);
+}
+
 Tokenizer tokenizer_for(const Options& options, const std::vector<CorpusItem>& files, const ChatTemplate* chat) {
   const std::string& file = options.tokenizer_file();
-  std::error_code ignored;  // a path that cannot be examined is reported when the tokenizer is opened
-  const bool is_absent = std::filesystem::status(file, ignored).type() == std::filesystem::file_type::not_found;
-  const bool trains = options.tokenizer.empty() && (options.retrain || is_absent);
+  const bool trains = trains_tokenizer(options);
   const auto begin = Clock::now();
   if (trains) {
     train_tokenizer({.files = files,
@@ -207,6 +235,7 @@ void tokenize(const Options& options) {
   const CorpusFiles found = find_corpus_files(options.input, options.json_key_given || !options.chat.empty());
   require_input(!found.files.empty(), "no UTF-8 text file under {}{}{}", boost::algorithm::join(options.input, ", "),
                 found.skipped.count() > 0 ? "; skipped " : "", found.skipped.text());
+  check_outputs(options, found.files);
   warn_of_records(found.texts_like_records);
   const ChatTemplate* const chat = options.chat.empty() ? nullptr : &chat_template(options.chat);
   const Tokenizer tokenizer = tokenizer_for(options, found.files, chat);

@@ -54,6 +54,28 @@ says err "--every 0: must be at least 1"
 expect 2 "$lyceum" routing report "$work/run" --every 2
 says err "apply only to lyceum routing dump"
 
+# Outputs never replace what a command reads, or a file of a run or of a checkpoint.
+ln -s run "$work/same-run"
+checkpoint=$(echo "$work"/run/checkpoints/step-*12)
+keeps() {  # expected message, command…
+  local before
+  before=$(cat "$work/run"/*.* "$checkpoint"/* "$work"/data/* "$config" | sha256sum)
+  expect 2 "${@:2}"
+  says err "$1"
+  equal "the files after ${*:2}" "$(cat "$work/run"/*.* "$checkpoint"/* "$work"/data/* "$config" | sha256sum)" "$before"
+}
+keeps "--csv .* would replace .*routing.h5, which is read" "$lyceum" routing dump "$work/run" --csv "$work/same-run/routing.h5"
+keeps "--html .* would replace .*routing.h5, which is read" "$lyceum" routing report "$work/run" --html "$work/run/routing.h5"
+keeps "--html .* would replace a file of the run $work/run" "$lyceum" compare "$work/run" --html "$work/same-run/metrics.jsonl"
+keeps "--svg .* would replace .*, which is read" "$lyceum" plan "--config=$config" --svg "$config"
+evaluated=("$lyceum" eval "--checkpoint=$work/run" --batches=1)
+keeps "--routing .* would replace a file of the run" "${evaluated[@]}" --routing "$work/run/routing.h5"
+keeps "--token-log .* would replace a file of the checkpoint" "${evaluated[@]}" --token-log "$checkpoint/index.h5"
+keeps "--token-log .* would replace .*valid.bin, which is read" "${evaluated[@]}" --token-log "$work/data/valid.bin"
+keeps "--routing and --token-log name the same file" "${evaluated[@]}" --routing "$work/both.h5" --token-log "$work/./both.h5"
+keeps "--h5 .* would replace .*valid.idx, which is read" "$lyceum" routing domains "--checkpoint=$work/run" \
+  --data "all=$work/data/valid" --h5 "$work/data/valid.idx"
+
 # The values of single steps in routing.h5 are those in metrics.jsonl.
 "$python" - "$work/run" <<'END' || fail "the figures of single steps differ between routing.h5 and metrics.jsonl"
 import json, sys

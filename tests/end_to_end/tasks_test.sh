@@ -167,7 +167,7 @@ equal "the earlier log" "$(cat "$work/kept.jsonl")" earlier
 cp "$work/cloze.jsonl" "$work/kept.jsonl.partial"
 ln -s cloze.jsonl "$work/link.jsonl"
 for log in cloze link kept; do
-  refused 2 "task-log = .*/$log.jsonl would replace the task file" --task-log "$work/$log.jsonl" \
+  refused 2 "--task-log .*/$log.jsonl would replace .*, which is read" --task-log "$work/$log.jsonl" \
     --tasks "$work/long.jsonl" "$work/cloze.jsonl" "$work/kept.jsonl.partial"
 done
 cmp "$work/cloze.jsonl" "$work/kept.jsonl.partial" || fail "a task was replaced"

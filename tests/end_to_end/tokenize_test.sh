@@ -51,6 +51,29 @@ echo "not a model" >bad.model
 expect_exit 3 "bad.model" "$lyceum" tokenize --input tiny.txt --model bad.model --output o
 [ ! -e o.bin ] || fail "a failed run left o.bin"
 
+# --- outputs that would replace what is read, or each other
+mkdir own
+echo '{"text": "the only copy of these words"}' | tee own/train.json own/corpus.jsonl >own/x.bin
+cp tok.model own/own.json
+ln -s own other
+keeps() {  # words command…: the command is refused, and own/ stays as it is
+  local words=$1 before
+  shift
+  before=$(cat own/* | sha256sum)
+  expect_exit 2 "$words" "$@"
+  [ "$before" = "$(cat own/* | sha256sum)" ] || fail "files were replaced by: $*"
+}
+text=("$lyceum" tokenize --json-key text)
+keeps "--output other/train.json would replace" "${text[@]}" --input own/train.json --model tok.model --output other/train
+keeps "--valid own/train.json would replace" "${text[@]}" --input own --model tok.model --output o --valid own/train
+keeps "--output own/x.bin would replace own/x.bin, which is read" "${text[@]}" --input own/x.bin --model tok.model --output own/x
+keeps "--output own/own.json would replace own/own.json" "${text[@]}" --input own/corpus.jsonl --tokenizer own/own.json --output own/own
+keeps "--model own/corpus.jsonl would replace" "${text[@]}" --input own/corpus.jsonl --model own/corpus.jsonl --retrain --output o
+expect_exit 2 "--output and --valid name the same file, ./o.bin" run --output o --valid ./o
+expect_exit 2 "holds nothing out without --valid" run --output o --valid-fraction 0.5
+expect_exit 2 "--threads 100000 is not between 1 and 4096" run --output o --threads 100000
+[ ! -e o.bin ] || fail "a refused command left o.bin"
+
 # --- JSON lines, compressed files, files and records that are skipped
 mkdir mixed
 for i in $(seq 400); do printf '{"text": "record %d\\nwith some words", "id": %d}\n' "$i" "$i"; done >mixed/a.jsonl

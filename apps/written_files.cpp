@@ -1,0 +1,79 @@
+#include "apps/written_files.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "core/error.h"
+#include "io/data/tokens/megatron_format.h"
+#include "io/data/tokens/token_meta.h"
+#include "io/data/tokens/token_source.h"
+#include "io/files/partial_file.h"
+
+namespace lyceum {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+using Identity = std::pair<dev_t, ino_t>;
+
+/// Returns which file a path refers to; nothing if it does not exist.
+std::optional<Identity> identity_of(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return {};
+  return Identity{status.st_dev, status.st_ino};
+}
+
+fs::path resolved(const fs::path& path) {
+  std::error_code unresolvable;  // reported when the file is opened
+  const fs::path absolute = fs::absolute(path, unresolvable);
+  const fs::path canonical = fs::weakly_canonical(absolute, unresolvable);
+  return canonical.empty() ? absolute : canonical;
+}
+
+void require_not_of_a_run(const WrittenFile& written) {
+  constexpr std::array names{"config.ini", "gemm.json", "LOCK", "metrics.jsonl", "routing.h5", "starts.jsonl"};
+  const fs::path file = resolved(written.file);
+  const fs::path folder = file.parent_path();
+  const bool of_run = std::ranges::find(names, file.filename()) != names.end() && identity_of(folder / "starts.jsonl");
+  const bool of_checkpoint = identity_of(folder / "index.h5").has_value();
+  require_usage(!of_run && !of_checkpoint, "{} {} would replace a file of the {} {}: name another file", written.option,
+                written.file.string(), of_run ? "run" : "checkpoint", folder.string());
+}
+
+}  // namespace
+
+void require_harmless(std::span<const WrittenFile> written, std::span<const fs::path> read) {
+  std::map<Identity, const WrittenFile*> replaced;
+  std::map<fs::path, const WrittenFile*> names;
+  for (const WrittenFile& one : written) {
+    if (one.file.empty()) continue;
+    const auto [other, is_new] = names.emplace(resolved(one.file), &one);
+    require_usage(is_new, "{} and {} name the same file, {}", other->second->option, one.option, one.file.string());
+    for (const fs::path& name : {one.file, fs::path(PartialFile::name_of(one.file.string()))}) {
+      if (const auto identity = identity_of(name)) replaced.emplace(*identity, &one);
+    }
+  }
+  if (replaced.empty()) return;
+  for (const fs::path& file : read) {
+    const auto identity = identity_of(file);
+    const auto found = identity ? replaced.find(*identity) : replaced.end();
+    if (found == replaced.end()) continue;
+    const auto& [option, replacing] = *found->second;
+    fail(ExitCode::usage, "{} {} would replace {}, which is read: name another file", option, replacing.string(),
+         file.string());
+  }
+  for (const auto& [identity, one] : replaced) require_not_of_a_run(*one);
+}
+
+std::vector<fs::path> files_of_tokens(const std::string& prefix) {
+  return {prefix + megatron::tokens_ending, prefix + megatron::index_ending, meta_path(prefix), mask_path(prefix)};
+}
+
+}  // namespace lyceum

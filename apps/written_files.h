@@ -1,0 +1,30 @@
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lyceum {
+
+/// A file that a command writes, and the option that names it, such as "--html".
+struct WrittenFile {
+  std::string option;
+  std::filesystem::path file;
+};
+
+/// Throws a usage Error if writing the files would destroy
+/// - one of `read`, the files that the command reads, under this or another name (a link, another spelling of its
+/// path);
+/// - a file of a run (in a folder with starts.jsonl) or of a checkpoint (in a folder with index.h5);
+/// - each other, since two options name the same file.
+///
+/// Also examines the temporary names that PartialFile gives to the files. Empty paths are left out; paths of `read`
+/// that do not exist are accepted.
+void require_harmless(std::span<const WrittenFile> written, std::span<const std::filesystem::path> read);
+
+/// Returns the files of a prefix of tokens: with tokens, their index, the description and the mask. They need not
+/// exist.
+std::vector<std::filesystem::path> files_of_tokens(const std::string& prefix);
+
+}  // namespace lyceum
