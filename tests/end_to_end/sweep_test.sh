@@ -48,7 +48,7 @@ sed -i 's/^dir.*/dir = broken/; s/^run.steps.*/run.steps = 3/; s/3e-3, 1e-3/3e-3
 mkdir -p "broken/lr=3e-3"
 touch "broken/lr=3e-3/checkpoints"  # a file where a folder must be
 expect 4 "${sweep[@]}"
-says out '^sweep: lr=3e-3: failed with code [34]: lyceum train: .*checkpoints'
+says out '^sweep: lr=3e-3: failed with code [34], see .*train.log: lyceum train: .*checkpoints'
 says out '^sweep: lr=2e-3: complete'
 says out '^sweep: failed: lr=3e-3$'
 rm "broken/lr=3e-3/checkpoints"
