@@ -41,19 +41,27 @@ unsigned kinds_matched(const std::string& atom, bool other_forms) {
     for (char c = '!'; c < 0x7F; ++c) all += c;
     return all;
   }();
-  unsigned kinds = 0;
-  try {
-    for (const char* option : {"", "(?i)"}) {
-      std::vector<TextRange> matches;
-      Regex(option + atom).find_all(probe, matches);
-      for (const TextRange& match : matches) {
-        for (std::size_t at = match.begin; at < match.end; at += utf8_length(probe, at)) {
-          kinds |= kinds_of(std::string_view(probe).substr(at), other_forms);
-        }
+  const auto find = [&](const std::string& expression) {
+    std::vector<TextRange> matches;
+    Regex(expression).find_all(probe, matches);
+    unsigned kinds = 0;
+    for (const TextRange& match : matches) {
+      for (std::size_t at = match.begin; at < match.end; at += utf8_length(probe, at)) {
+        kinds |= kinds_of(std::string_view(probe).substr(at), other_forms);
       }
     }
+    return kinds;
+  };
+  unsigned kinds = 0;
+  try {
+    kinds = find(atom);
   } catch (const Error&) {  // not an expression by itself, such as a byte of a character
     return any;
+  }
+  try {
+    kinds |= find("(?i)" + atom);
+  } catch (const Error&) {  // refused only if it ignores case, which adds nothing but letters
+    kinds |= letter | line_begin;
   }
   return kinds;
 }
