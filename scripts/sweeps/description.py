@@ -35,7 +35,7 @@ def read_sweep(file: str) -> Sweep:
     """Reads a file, .ini or .toml. Raises a SweepError that names the file."""
     try:
         if file.endswith(".toml"):
-            sections = read_toml(Path(file).read_bytes().decode())
+            sections = read_toml(Path(file).read_text(encoding="utf-8-sig"))
         else:
             sections = read_ini(Path(file).read_text(encoding="utf-8-sig"))
         return make_sweep(sections)

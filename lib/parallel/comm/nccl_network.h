@@ -25,7 +25,7 @@ NcclVariables nccl_variables();
 /// - Interfaces: those that NCCL_SOCKET_IFNAME selects ("eth,ib": by prefix, "=eth0": by whole name, "^docker": all
 ///   others). If it is not set, the first of these sets that is not empty: ib…; all but docker…, lo… and virbr…;
 ///   docker…; lo…; virbr….
-/// - Adapters: those that NCCL_IB_HCA selects in the same way, or all if it is not set; none if NCCL_IB_DISABLE is set.
+/// - Adapters: those that NCCL_IB_HCA selects in the same way, or all if it is not set; none with `ib_disable`.
 NetworkDevices devices_of_nccl(const NetworkDevices& machine, const NcclVariables& variables);
 /// Returns the reason why NCCL will not start; empty if NCCL_SOCKET_IFNAME is not set or names an interface.
 std::string nccl_network_problem(const NetworkDevices& machine, const NcclVariables& variables);

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <array>
 #include <string>
 
 #include "core/error.h"
@@ -38,6 +40,14 @@ bool keeps_beginning(const nlohmann::json& replace, const std::string& mark) {
          (!content.empty() && !literal.empty() && utf8_length(literal, 0) == literal.size());
 }
 
+/// True if a step makes every newline, or every run of newlines and carriage returns, a word of its own or removes it.
+bool splits_newlines(const nlohmann::json& step, const std::string& expression) {
+  if (step.at("type") != "Split" || step.at("invert").get<bool>()) return false;
+  if (step.at("behavior") != "Isolated" && step.at("behavior") != "Removed") return false;
+  constexpr std::array patterns{"[\r\n]", "[\\r\\n]", "[\r\n]+", "[\\r\\n]+", "\n", "\\n"};
+  return std::ranges::find(patterns, expression) != patterns.end();
+}
+
 }  // namespace
 
 void require_known_positions(const nlohmann::json& normalizer, const nlohmann::json& pre_tokenizer) {
@@ -59,12 +69,16 @@ void require_known_positions(const nlohmann::json& normalizer, const nlohmann::j
   });
 }
 
-CutPlaces spans_of_patterns(const nlohmann::json& normalizer, const nlohmann::json& pre_tokenizer, bool other_forms) {
+CutPlaces spans_of_patterns(const nlohmann::json& normalizer, const nlohmann::json& pre_tokenizer,
+                            const SpaceForms& forms) {
   CutPlaces places;
+  bool newlines_apart = false;
   const auto add = [&](const nlohmann::json& one) {
     if (!one.contains("pattern")) return;
-    const CutPlaces spans = shape_of(expression_of(one.at("pattern")), other_forms).spans;
-    places = {places.words || spans.words, places.lines || spans.lines};
+    const std::string expression = expression_of(one.at("pattern"));
+    const CutPlaces spans = shape_of(expression, forms).spans;
+    places = {places.words || spans.words, places.lines || (spans.lines && !newlines_apart)};
+    newlines_apart = newlines_apart || splits_newlines(one, expression);
   };
   visit_components(normalizer, add);
   visit_components(pre_tokenizer, add);

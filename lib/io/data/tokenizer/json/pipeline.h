@@ -10,8 +10,9 @@ namespace lyceum {
 /// original text the normalised text comes from, which Lyceum does not track. Throws a bad_input Error that names them.
 void require_known_positions(const nlohmann::json& normalizer, const nlohmann::json& pre_tokenizer);
 
-/// Returns the places that a match of a pattern of the normalizer or of the pre-tokenizer may extend over.
-/// `other_forms`: see shape_of().
-CutPlaces spans_of_patterns(const nlohmann::json& normalizer, const nlohmann::json& pre_tokenizer, bool other_forms);
+/// Returns the places that a match of a pattern of the normalizer or of the pre-tokenizer may extend over. After a
+/// Split that makes every newline a word of its own, as DeepSeek's first one, no match extends over a newline.
+CutPlaces spans_of_patterns(const nlohmann::json& normalizer, const nlohmann::json& pre_tokenizer,
+                            const SpaceForms& forms);
 
 }  // namespace lyceum

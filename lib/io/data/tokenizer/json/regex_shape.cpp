@@ -18,14 +18,13 @@ namespace {
 /// Sets of characters beside the places of CutPlaces, as bits of a mask.
 enum Kind : unsigned { letter = 1, space = 2, newline = 4, line_begin = 8, any = 15 };
 
-/// Returns the kinds of the first character of a text. `other_forms`: see shape_of().
-unsigned kinds_of(std::string_view text, bool other_forms) {
-  static const std::string byte_space = byte_characters(" "), byte_newline = byte_characters("\n");
+/// Returns the kinds of the first character of a text.
+unsigned kinds_of(std::string_view text, const SpaceForms& forms) {
+  const auto begins_with = [&](const std::string& form) { return text.starts_with(form); };
   const char c = text.front();
-  unsigned kinds = (is_ascii_letter(c) ? letter : 0u) | (may_begin_part(c) ? line_begin : 0u);
-  if (c == ' ' || (other_forms && (text.starts_with("▁") || text.starts_with(byte_space)))) kinds |= space;
-  if (c == '\n' || (other_forms && text.starts_with(byte_newline))) kinds |= newline;
-  return kinds;
+  return (is_ascii_letter(c) ? letter : 0u) | (may_begin_part(c) ? line_begin : 0u) |
+         (std::ranges::any_of(forms.spaces, begins_with) ? space : 0u) |
+         (std::ranges::any_of(forms.newlines, begins_with) ? newline : 0u);
 }
 
 /// Adds the places between a character of the kinds `before` and one of the kinds `after`.
@@ -35,7 +34,7 @@ void add_places(CutPlaces& places, unsigned before, unsigned after) {
 }
 
 /// Returns the kinds of the characters that an expression without context matches, whether or not it ignores case.
-unsigned kinds_matched(const std::string& atom, bool other_forms) {
+unsigned kinds_matched(const std::string& atom, const SpaceForms& forms) {
   static const std::string probe = [] {
     std::string all = " ▁\n" + byte_characters(" \n");
     for (char c = '!'; c < 0x7F; ++c) all += c;
@@ -47,7 +46,7 @@ unsigned kinds_matched(const std::string& atom, bool other_forms) {
     unsigned kinds = 0;
     for (const TextRange& match : matches) {
       for (std::size_t at = match.begin; at < match.end; at += utf8_length(probe, at)) {
-        kinds |= kinds_of(std::string_view(probe).substr(at), other_forms);
+        kinds |= kinds_of(std::string_view(probe).substr(at), forms);
       }
     }
     return kinds;
@@ -70,7 +69,7 @@ unsigned kinds_matched(const std::string& atom, bool other_forms) {
 /// end. Two characters follow each other in a match if they are the last one of a part and the first one of the next.
 class Analysis {
  public:
-  Analysis(const std::string& pattern, bool other_forms) : in_(pattern), other_forms_(other_forms) {}
+  Analysis(const std::string& pattern, const SpaceForms& forms) : in_(pattern), forms_(forms) {}
 
   RegexShape run() {
     const Part all = alternatives();
@@ -158,14 +157,14 @@ class Analysis {
     at_ += utf8_length(in_, at_);
     if (c == '.') return {.may_be_empty = false, .first = any, .last = any};  // with the option m also a newline
     if (at_ == begin + 1) {  // an ASCII character, whose other case is of the same kinds
-      const unsigned kinds = kinds_of(std::string_view(in_).substr(begin), other_forms_);
+      const unsigned kinds = kinds_of(std::string_view(in_).substr(begin), forms_);
       return {.may_be_empty = false, .first = kinds, .last = kinds};
     }
     return matching(in_.substr(begin, at_ - begin));
   }
 
   Part matching(const std::string& atom) const {
-    const unsigned kinds = kinds_matched(atom, other_forms_);
+    const unsigned kinds = kinds_matched(atom, forms_);
     return {.may_be_empty = false, .first = kinds, .last = kinds};
   }
 
@@ -244,7 +243,7 @@ class Analysis {
   }
 
   const std::string& in_;
-  bool other_forms_;
+  const SpaceForms& forms_;
   std::size_t at_ = 0;
   int depth_ = 0;         // of groups
   bool unknown_ = false;  // a construct is not analysed
@@ -253,17 +252,22 @@ class Analysis {
 
 }  // namespace
 
-CutPlaces spans_of(std::string_view text) {
+const SpaceForms& all_space_forms() {
+  static const SpaceForms all{{" ", "▁", byte_characters(" ")}, {"\n", byte_characters("\n")}};
+  return all;
+}
+
+CutPlaces spans_of(std::string_view text, const SpaceForms& forms) {
   CutPlaces places;
   unsigned before = 0;
   for (std::size_t at = 0; at < text.size(); at += std::max<std::size_t>(1, utf8_length(text, at))) {
-    const unsigned kinds = kinds_of(text.substr(at), true);
+    const unsigned kinds = kinds_of(text.substr(at), forms);
     add_places(places, before, kinds);
     before = kinds;
   }
   return places;
 }
 
-RegexShape shape_of(const std::string& pattern, bool other_forms) { return Analysis(pattern, other_forms).run(); }
+RegexShape shape_of(const std::string& pattern, const SpaceForms& forms) { return Analysis(pattern, forms).run(); }
 
 }  // namespace lyceum

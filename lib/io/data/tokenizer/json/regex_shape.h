@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lyceum {
 
@@ -22,14 +23,20 @@ struct RegexShape {
   CutPlaces spans{true, true};  // a match may extend over such a place
 };
 
-/// Returns the places that a text extends over. Spaces and newlines count in all the forms that they have in a
-/// tokenizer.json: themselves, the mark U+2581, and their characters of byte_characters().
-CutPlaces spans_of(std::string_view text);
+/// The characters by which a text that is compared with a document's may stand for a space and for a newline of it.
+struct SpaceForms {
+  std::vector<std::string> spaces{" "}, newlines{"\n"};
+};
+/// Returns all the forms that they have in a tokenizer.json: themselves, the mark U+2581, and their characters of
+/// byte_characters().
+const SpaceForms& all_space_forms();
+
+/// Returns the places that a text extends over.
+CutPlaces spans_of(std::string_view text, const SpaceForms& forms);
 
 /// Analyses a valid expression in the syntax of Oniguruma. What lookarounds look at is not part of a match, but they
 /// count as extending over a place if it is within what they look at. An expression with constructs that are not
-/// analysed, such as backreferences, may match anything. `other_forms`: spaces and newlines count
-/// in all the forms of spans_of(), not only as themselves.
-RegexShape shape_of(const std::string& pattern, bool other_forms = false);
+/// analysed, such as backreferences, may match anything.
+RegexShape shape_of(const std::string& pattern, const SpaceForms& forms = {});
 
 }  // namespace lyceum

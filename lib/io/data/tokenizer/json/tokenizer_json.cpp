@@ -111,8 +111,8 @@ struct TokenizerJson::Implementation {
 
   /// Returns a text as the steps change it before it is split into words for the model.
   std::string changed(std::string text) const {
+    text = normalized(std::move(text));
     RegexBudget budget(text.size());
-    for (const Normalizer& normalize : normalizers) text = normalize(text, budget, {});
     WordList list{.text = text, .words = {{0, text.size()}}, .at_start = true, .budget = budget};
     for (const auto& step : pre_tokenization.steps) step->apply(list);
     return list.text;
@@ -122,29 +122,52 @@ struct TokenizerJson::Implementation {
   /// there is a pre-tokenizer.
   bool can_cut() const { return !pre_tokenization.steps.empty() && changed("a") == "a"; }
 
+  std::string normalized(std::string text) const {
+    RegexBudget budget(text.size());
+    for (const Normalizer& normalize : normalizers) text = normalize(text, budget, {});
+    return text;
+  }
+
   /// Sets `spanned` and `cut_context`. Tokens and matches that extend over words or lines, as in SuperBPE, may cover
   /// the offsets at which cut() would cut.
   void find_spanned_places(const nlohmann::json& json) {
     if (!can_cut()) return;
-    const bool other_forms = changed("a a\na") != "a a\na";  // such as a ByteLevel that is not the last step
-    spanned = spans_of_patterns(member(json, "normalizer"), member(json, "pre_tokenizer"), other_forms);
-    const auto add = [this](std::string_view text) {
-      const CutPlaces places = spans_of(text);
+    const auto add = [this](CutPlaces places) {
       spanned = {spanned.words || places.words, spanned.lines || places.lines};
     };
-    for (const std::string& token : model->vocabulary().tokens()) add(token);
+    const bool changes = changed("a a\na") != "a a\na";  // such as a ByteLevel that is not the last step
+    add(spans_of_patterns(member(json, "normalizer"), member(json, "pre_tokenizer"),
+                          changes ? all_space_forms() : SpaceForms()));
+    // A token extends over what it contains in the form in which it is compared with the text.
+    const auto of_model = [this](std::string text) {
+      text = changed(std::move(text));
+      return pre_tokenization.to_bytes ? byte_characters(text) : text;
+    };
+    const auto [model_forms, of_models] = forms_by(of_model);
+    const auto [normal_forms, of_normalized] =
+        forms_by([this](std::string text) { return normalized(std::move(text)); });
+    add(of_models);
+    for (const std::string& token : model->vocabulary().tokens()) add(spans_of(token, model_forms));
     for (const AddedTokens::Token& token : added.tokens()) {
-      add(token.content);
-      add(token.decoded);
+      if (token.normalized) add(of_normalized);
+      add(token.normalized ? spans_of(token.decoded, normal_forms) : spans_of(token.content, {}));
       cut_context = std::max(cut_context, 2 * token.content.size());
     }
-    // spans_of() knows these forms of a space and a newline only.
-    const auto becomes = [this](const char* before, std::initializer_list<std::string> after) {
-      const std::string text = changed(before);
-      return std::ranges::any_of(after, [&](const std::string& one) { return text == "a" + one + "a"; });
+  }
+
+  /// Returns the forms that change(text) gives to a space and a newline between letters, and the places at which that
+  /// is not one character, so that tokens are not compared.
+  template <class Change>
+  static std::pair<SpaceForms, CutPlaces> forms_by(const Change& change) {
+    const auto form = [&](const char* before) {
+      const std::string text = change(before);
+      const bool one =
+          text.size() > 2 && text.starts_with('a') && utf8_length(text, 1) == text.size() - 2 && text.ends_with('a');
+      return one ? std::vector{text.substr(1, text.size() - 2)} : std::vector<std::string>();
     };
-    spanned.words = spanned.words || !becomes("a a", {" ", "▁", byte_characters(" ")});
-    spanned.lines = spanned.lines || !becomes("a\na", {"\n", byte_characters("\n")});
+    SpaceForms forms{.spaces = form("a a"), .newlines = form("a\na")};
+    const CutPlaces unknown{.words = forms.spaces.empty(), .lines = forms.newlines.empty()};
+    return {std::move(forms), unknown};
   }
 
   /// True if the text around an offset has the same ids when it is cut there.

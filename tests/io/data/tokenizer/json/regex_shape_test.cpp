@@ -76,18 +76,21 @@ TEST(RegexShape, FollowsPartsOfExpressions) {
 
 TEST(RegexShape, OtherFormsOfSpacesCountOnlyOnRequest) {
   EXPECT_FALSE(shape_of("Ċa|aĠ").spans.words);
-  EXPECT_TRUE(shape_of("Ċa|aĠ", true).spans.words);
-  EXPECT_TRUE(shape_of("Ċa|aĠ", true).spans.lines);
+  EXPECT_TRUE(shape_of("Ċa|aĠ", all_space_forms()).spans.words);
+  EXPECT_TRUE(shape_of("Ċa|aĠ", all_space_forms()).spans.lines);
 }
 
-TEST(RegexShape, PlacesOfATextAreFoundInAllItsForms) {
-  EXPECT_TRUE(spans_of("New York").words);
-  EXPECT_TRUE(spans_of("NewĠYork").words);
-  EXPECT_TRUE(spans_of("é a▁b").words);
-  EXPECT_TRUE(spans_of("Ċ}").lines);
-  EXPECT_TRUE(spans_of(";\n}").lines);
-  EXPECT_FALSE(spans_of("; \n\nĊ /").words);
-  EXPECT_FALSE(spans_of("; \n\nĊ\n/").lines);
+TEST(RegexShape, PlacesOfATextAreFoundInTheFormsNamed) {
+  const SpaceForms& all = all_space_forms();
+  EXPECT_TRUE(spans_of("New York", all).words);
+  EXPECT_TRUE(spans_of("NewĠYork", all).words);
+  EXPECT_TRUE(spans_of("é a▁b", all).words);
+  EXPECT_TRUE(spans_of("Ċ}", all).lines);
+  EXPECT_TRUE(spans_of(";\n}", all).lines);
+  EXPECT_FALSE(spans_of("; \n\nĊ /", all).words);
+  EXPECT_FALSE(spans_of("; \n\nĊ\n/", all).lines);
+  EXPECT_TRUE(spans_of("New York", {}).words);
+  EXPECT_FALSE(spans_of("New▁York", {}).words);
 }
 
 }  // namespace

@@ -278,6 +278,23 @@ TEST(TokenizerJson, TextIsNotCutWhereAnAddedTokenMayExtend) {
   EXPECT_EQ(cut_within(file, "b\nc"), 0);
 }
 
+/// The patterns of DeepSeek-LLM and DeepSeekMoE, and their tokens, whose "▁" is no space.
+TEST(TokenizerJson, DeepSeeksTextIsCutAtWordsAndLines) {
+  json file = characters({{"content", "<｜begin▁of▁sentence｜>"}, {"special", true}});
+  file["model"]["vocab"].erase(" ");
+  file["model"]["vocab"].erase("\n");
+  file["model"]["vocab"].update({{"Ġ", 4}, {"Ċ", 5}});
+  const json bytes{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}, {"trim_offsets", true}};
+  const auto sequence = [&](const char* first) {
+    file["pre_tokenizer"] = {{"type", "Sequence"},
+                             {"pretokenizers", {split(first), split("\\s?[A-Za-z]+"), split("\\s?[!-/:-~]+"), bytes}}};
+    return file;
+  };
+  EXPECT_EQ(cut_within(sequence("[\r\n]"), "ab ab"), 2);
+  EXPECT_EQ(cut_within(sequence("[\r\n]"), "b\nc"), 2);
+  EXPECT_EQ(cut_within(sequence("[\r]"), "b\nc"), 0);
+}
+
 TEST(TokenizerJson, TextIsNotCutWhereAPatternMayMatch) {
   const auto with_normalizer = [](const char* pattern) {
     json file = characters();
