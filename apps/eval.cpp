@@ -210,10 +210,12 @@ void check_tasks(const TaskOptions& tasks, const po::variables_map& values) {
 }
 
 /// Implements `lyceum eval --tasks`.
-int evaluate_tasks(const MpiSession& session, const CheckpointRun& run, const EvalOptions& options, bool json) {
+int evaluate_tasks(const MpiSession& session, const CheckpointRun& run, const EvalOptions& options,
+                   const ParsedOptions& parsed) {
+  const bool json = parsed.values.count("json") > 0;
   require_skippable(run.config, options.skip_top);
   std::unique_ptr<PartialFile> log;  // opened before the evaluation, since it may not be writable
-  if (!options.tasks.log.empty() && session.rank() == 0) log = open_task_log(options.tasks);
+  if (!options.tasks.log.empty() && session.rank() == 0) log = open_task_log(options.tasks, parsed.rest);
   const EncodedTasks encoded = read_tasks(run, options.tasks);
   const auto setup = set_up(run.config, session, Reading::evaluate);
   StagedModel model = weights_of(run, *setup);
@@ -270,7 +272,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   std::optional<CheckpointRun> run = configure_reader(session, path, parsed.rest);
   if (!run) return 0;
   if (ema) run->reader.use_averages();
-  if (!tasks.files.empty()) return evaluate_tasks(session, *run, options, parsed.values.count("json") > 0);
+  if (!tasks.files.empty()) return evaluate_tasks(session, *run, options, parsed);
   const auto& [reader, config, own, global_batch] = *run;
   require_skippable(config, skip_top);
   const auto setup = set_up(config, session, Reading::evaluate);
@@ -278,7 +280,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   const RunData data = open_data(config, *setup, false);
   require_usage(!data.valid.empty(), "no data to evaluate on: set data.valid");
   require_usage(token_log.empty() || data.valid.size() == 1, "--token-log: set data.valid to a single prefix");
-  std::vector<std::filesystem::path> read;
+  std::vector<std::filesystem::path> read = configuration_files(parsed.rest);
   for (const auto& loader : data.valid) {
     for (std::filesystem::path& file : files_of_tokens(loader.token_source().prefix())) read.push_back(std::move(file));
   }

@@ -106,9 +106,10 @@ EncodedTasks read_tasks(const CheckpointRun& run, const TaskOptions& options) {
   return encoded;
 }
 
-std::unique_ptr<PartialFile> open_task_log(const TaskOptions& options) {
+std::unique_ptr<PartialFile> open_task_log(const TaskOptions& options, const Arguments& configuration) {
   const fs::path path = options.log;
-  const std::vector<fs::path> read(options.files.begin(), options.files.end());
+  std::vector<fs::path> read = configuration_files(configuration);
+  read.insert(read.end(), options.files.begin(), options.files.end());
   require_harmless(std::array{WrittenFile{"--task-log", path}}, read);
   if (path.has_parent_path()) make_directories(path.parent_path());
   return std::make_unique<PartialFile>(options.log);

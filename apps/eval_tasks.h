@@ -40,9 +40,10 @@ struct EncodedTasks {
 /// the line of a bad item.
 EncodedTasks read_tasks(const CheckpointRun& run, const TaskOptions& options);
 
-/// Opens the file of --task-log, whose contents remain until publish() replaces them; creates missing folders. Throws
-/// the errors of require_harmless(), and a failed Error if it cannot be written.
-std::unique_ptr<PartialFile> open_task_log(const TaskOptions& options);
+/// Opens the file of --task-log, whose contents remain until publish() replaces them; creates missing folders.
+/// `configuration`: the arguments with --config, whose file must not be replaced. Throws the errors of
+/// require_harmless(), and a failed Error if the file cannot be written.
+std::unique_ptr<PartialFile> open_task_log(const TaskOptions& options, const Arguments& configuration);
 
 /// The results of tasks.
 struct TaskResults {

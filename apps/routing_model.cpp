@@ -77,8 +77,9 @@ std::optional<ModelRequest> request_of(const MpiSession& session, const Argument
                        .rest = parsed.rest};
   if (parsed.values.count("data")) request.data = parsed.values["data"].as<std::vector<std::string>>();
   require_usage(request.batches >= 0, "--batches = {}: must be 0 (all of the data) or more", request.batches);
-  std::vector<std::filesystem::path> read;
-  for (const std::string& text : request.data) {
+  std::vector<std::filesystem::path> read = configuration_files(parsed.rest);
+  for (const std::string& text : request.data) {  // PREFIX, or NAME=PREFIX
+    for (std::filesystem::path& file : files_of_tokens(text)) read.push_back(std::move(file));
     for (std::filesystem::path& file : files_of_tokens(text.substr(text.find('=') + 1)))
       read.push_back(std::move(file));
   }

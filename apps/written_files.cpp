@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "core/error.h"
+#include "io/checkpoint/manifest.h"
 #include "io/data/tokens/megatron_format.h"
 #include "io/data/tokens/token_meta.h"
 #include "io/data/tokens/token_source.h"
@@ -37,14 +40,19 @@ fs::path resolved(const fs::path& path) {
   return canonical.empty() ? absolute : canonical;
 }
 
+bool is_present(const fs::path& path) { return identity_of(path).has_value(); }
+
 void require_not_of_a_run(const WrittenFile& written) {
   constexpr std::array names{"config.ini", "gemm.json", "LOCK", "metrics.jsonl", "routing.h5", "starts.jsonl"};
   const fs::path file = resolved(written.file);
   const fs::path folder = file.parent_path();
-  const bool of_run = std::ranges::find(names, file.filename()) != names.end() && identity_of(folder / "starts.jsonl");
-  const bool of_checkpoint = identity_of(folder / "index.h5").has_value();
-  require_usage(!of_run && !of_checkpoint, "{} {} would replace a file of the {} {}: name another file", written.option,
-                written.file.string(), of_run ? "run" : "checkpoint", folder.string());
+  const bool of_run = is_present(file) && std::ranges::find(names, file.filename()) != names.end() &&
+                      (is_present(folder / "starts.jsonl") || is_present(folder / "checkpoints"));
+  require_usage(!of_run, "{} {} would replace a file of the run {}: name another file", written.option,
+                written.file.string(), folder.string());
+  require_usage(!is_present(folder / manifest_name) || !is_present(folder / "index.h5"),
+                "{} {} would be in the checkpoint {}: name a file in another folder", written.option,
+                written.file.string(), folder.string());
 }
 
 }  // namespace
@@ -60,8 +68,7 @@ void require_harmless(std::span<const WrittenFile> written, std::span<const fs::
       if (const auto identity = identity_of(name)) replaced.emplace(*identity, &one);
     }
   }
-  if (replaced.empty()) return;
-  for (const fs::path& file : read) {
+  for (const fs::path& file : replaced.empty() ? std::span<const fs::path>() : read) {
     const auto identity = identity_of(file);
     const auto found = identity ? replaced.find(*identity) : replaced.end();
     if (found == replaced.end()) continue;
@@ -69,11 +76,28 @@ void require_harmless(std::span<const WrittenFile> written, std::span<const fs::
     fail(ExitCode::usage, "{} {} would replace {}, which is read: name another file", option, replacing.string(),
          file.string());
   }
-  for (const auto& [identity, one] : replaced) require_not_of_a_run(*one);
+  for (const WrittenFile& one : written) {
+    if (!one.file.empty()) require_not_of_a_run(one);
+  }
 }
 
 std::vector<fs::path> files_of_tokens(const std::string& prefix) {
-  return {prefix + megatron::tokens_ending, prefix + megatron::index_ending, meta_path(prefix), mask_path(prefix)};
+  return {prefix + megatron::tokens_ending,
+          prefix + megatron::index_ending,
+          meta_path(prefix),
+          mask_path(prefix),
+          prefix + ".progress",
+          prefix + ".lengths"};
+}
+
+std::vector<fs::path> configuration_files(const Arguments& arguments) {
+  constexpr std::string_view option = "--config", assigned = "--config=";
+  std::vector<fs::path> files;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == option && i + 1 < arguments.size()) files.emplace_back(arguments[i + 1]);
+    if (arguments[i].starts_with(assigned)) files.emplace_back(arguments[i].substr(assigned.size()));
+  }
+  return files;
 }
 
 }  // namespace lyceum

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/commands.h"
+
 namespace lyceum {
 
 /// A file that a command writes, and the option that names it, such as "--html".
@@ -16,15 +18,18 @@ struct WrittenFile {
 /// Throws a usage Error if writing the files would destroy
 /// - one of `read`, the files that the command reads, under this or another name (a link, another spelling of its
 /// path);
-/// - a file of a run (in a folder with starts.jsonl) or of a checkpoint (in a folder with index.h5);
+/// - a file of a run (in a folder with checkpoints or starts.jsonl);
 /// - each other, since two options name the same file.
 ///
-/// Also examines the temporary names that PartialFile gives to the files. Empty paths are left out; paths of `read`
-/// that do not exist are accepted.
+/// Nor may a file be in a checkpoint (a folder with manifest.json and index.h5). Also examines the temporary names that
+/// PartialFile gives to the files. Empty paths are left out; paths of `read` that do not exist are accepted.
 void require_harmless(std::span<const WrittenFile> written, std::span<const std::filesystem::path> read);
 
-/// Returns the files of a prefix of tokens: with tokens, their index, the description and the mask. They need not
-/// exist.
+/// Returns the files of a prefix of tokens: the tokens, their index, the description, the mask, and the journal and the
+/// lengths that an encoding keeps until it ends. They need not exist.
 std::vector<std::filesystem::path> files_of_tokens(const std::string& prefix);
+
+/// Returns the files that `--config FILE` or `--config=FILE` names in the arguments of a configuration.
+std::vector<std::filesystem::path> configuration_files(const Arguments& arguments);
 
 }  // namespace lyceum

@@ -85,7 +85,7 @@ def write(lab: Lab, name: str, questions_file: str, make: Callable[[], tuple[lis
     make: returns pairs of a user's text and the answer for training, held-out pairs, and items."""
     folder = lab.corpus.folder
     record = folder / f"{name}.json"
-    if not record.exists():
+    if not record.exists() or "questions" not in json.loads(record.read_text()):
         trained, held_out, items = make()
         for part, pairs in (("train", trained), ("valid", held_out)):
             source = folder / f"{name}-{part}.jsonl"
@@ -107,4 +107,4 @@ def prepare(lab: Lab, most: int = 4000, most_held_out: int = 400) -> Chats:
         trained, held_out = collect(most, most_held_out)
         asked = lambda pairs: [(f"What is {name}?", described) for name, described in pairs]
         return asked(trained), asked(held_out), questions(held_out, most_held_out, 1)
-    return write(lab, "chats", "questions.jsonl", make)
+    return write(lab, "manual-chats", "manual-questions.jsonl", make)

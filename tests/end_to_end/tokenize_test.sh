@@ -68,6 +68,8 @@ keeps "--output other/train.json would replace" "${text[@]}" --input own/train.j
 keeps "--valid own/train.json would replace" "${text[@]}" --input own --model tok.model --output o --valid own/train
 keeps "--output own/x.bin would replace own/x.bin, which is read" "${text[@]}" --input own/x.bin --model tok.model --output own/x
 keeps "--output own/own.json would replace own/own.json" "${text[@]}" --input own/corpus.jsonl --tokenizer own/own.json --output own/own
+cp own/corpus.jsonl own/p.progress
+keeps "--output own/p.progress would replace" "${text[@]}" --input own/p.progress --model tok.model --output own/p
 keeps "--model own/corpus.jsonl would replace" "${text[@]}" --input own/corpus.jsonl --model own/corpus.jsonl --retrain --output o
 expect_exit 2 "--output and --valid name the same file, ./o.bin" run --output o --valid ./o
 expect_exit 2 "holds nothing out without --valid" run --output o --valid-fraction 0.5
