@@ -40,7 +40,7 @@ bool keeps_beginning(const nlohmann::json& replace, const std::string& mark) {
          (!content.empty() && !literal.empty() && utf8_length(literal, 0) == literal.size());
 }
 
-/// True if a step makes every newline, or every run of newlines and carriage returns, a word of its own or removes it.
+/// True if a step makes every newline, or every run of newlines and carriage returns, a separate word or removes it.
 bool splits_newlines(const nlohmann::json& step, const std::string& expression) {
   if (step.at("type") != "Split" || step.at("invert").get<bool>()) return false;
   if (step.at("behavior") != "Isolated" && step.at("behavior") != "Removed") return false;

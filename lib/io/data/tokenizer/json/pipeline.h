@@ -11,7 +11,7 @@ namespace lyceum {
 void require_known_positions(const nlohmann::json& normalizer, const nlohmann::json& pre_tokenizer);
 
 /// Returns the places that a match of a pattern of the normalizer or of the pre-tokenizer may extend over. After a
-/// Split that makes every newline a word of its own, as DeepSeek's first one, no match extends over a newline.
+/// Split that makes every newline a separate word, as DeepSeek's first one, no match extends over a newline.
 CutPlaces spans_of_patterns(const nlohmann::json& normalizer, const nlohmann::json& pre_tokenizer,
                             const SpaceForms& forms);
 
