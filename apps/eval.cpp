@@ -6,12 +6,12 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <numbers>
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "apps/eval_tasks.h"
@@ -282,7 +282,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   require_usage(token_log.empty() || data.valid.size() == 1, "--token-log: set data.valid to a single prefix");
   std::vector<std::filesystem::path> read = configuration_files(parsed.rest);
   for (const auto& loader : data.valid) {
-    for (std::filesystem::path& file : files_of_tokens(loader.token_source().prefix())) read.push_back(std::move(file));
+    std::ranges::move(files_of_tokens(loader.token_source().prefix()), std::back_inserter(read));
   }
   require_harmless(std::array{WrittenFile{"--routing", routing}, WrittenFile{"--token-log", token_log}}, read);
   StagedModel model = weights_of(*run, *setup);

@@ -173,17 +173,19 @@ std::vector<std::string> option_mistakes(const po::variables_map& values) {
   return wrong;
 }
 
-/// Throws one usage Error with all mistakes in the options and the configuration, or if --svg would replace a file that
-/// is read.
-void check(const LoadedConfig& loaded, const po::variables_map& values, int world) {
-  if (values.count("svg")) {
-    std::vector<std::filesystem::path> read;
-    for (const auto& [key, origin] : loaded.origin) read.emplace_back(origin.file);
-    for (const char* option : {"cluster", "load"}) {
-      if (values.count(option)) read.emplace_back(values[option].as<std::string>());
-    }
-    require_harmless(std::array{WrittenFile{"--svg", values["svg"].as<std::string>()}}, read);
+/// Throws a usage Error if --svg would replace a file that is read.
+void check_output(const ParsedOptions& parsed) {
+  const po::variables_map& values = parsed.values;
+  if (!values.count("svg")) return;
+  std::vector<std::filesystem::path> read = configuration_files(parsed.rest);
+  for (const char* option : {"cluster", "load"}) {
+    if (values.count(option)) read.emplace_back(values[option].as<std::string>());
   }
+  require_harmless(std::array{WrittenFile{"--svg", values["svg"].as<std::string>()}}, read);
+}
+
+/// Throws one usage Error with all mistakes in the options and the configuration.
+void check(const LoadedConfig& loaded, const po::variables_map& values, int world) {
   std::vector<std::string> wrong = option_mistakes(values);
   const bool searches = values.count("world") > 0, counts = world >= 1 && (!searches || world <= most_ranks);
   wrong.insert(wrong.end(), loaded.mistakes.begin(), loaded.mistakes.end());
@@ -286,6 +288,7 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
   if (loaded.list_keys) return print_once(list_keys());
   const bool searches = values.count("world") > 0;
   const int world = searches ? values["world"].as<int>() : ranks_of(loaded.config, session, values);
+  check_output(parsed);
   check(loaded, values, world);
   const OptimConfig& optim = loaded.config.optim;
   if (!optim.train_only.empty() || !optim.adamw_only.empty() || optim.lora_rank > 0) {  // bad patterns throw

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -79,9 +80,9 @@ std::optional<ModelRequest> request_of(const MpiSession& session, const Argument
   require_usage(request.batches >= 0, "--batches = {}: must be 0 (all of the data) or more", request.batches);
   std::vector<std::filesystem::path> read = configuration_files(parsed.rest);
   for (const std::string& text : request.data) {  // PREFIX, or NAME=PREFIX
-    for (std::filesystem::path& file : files_of_tokens(text)) read.push_back(std::move(file));
-    for (std::filesystem::path& file : files_of_tokens(text.substr(text.find('=') + 1)))
-      read.push_back(std::move(file));
+    for (const std::string& prefix : {text, text.substr(text.find('=') + 1)}) {
+      std::ranges::move(files_of_tokens(prefix), std::back_inserter(read));
+    }
   }
   require_harmless(std::array{WrittenFile{"--h5", request.h5}, WrittenFile{"--html", request.html}}, read);
   require_writable("--h5", request.h5);

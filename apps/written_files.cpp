@@ -13,7 +13,9 @@
 
 #include "core/error.h"
 #include "io/checkpoint/manifest.h"
+#include "io/data/encoding/encoding_journal.h"
 #include "io/data/tokens/megatron_format.h"
+#include "io/data/tokens/megatron_writer.h"
 #include "io/data/tokens/token_meta.h"
 #include "io/data/tokens/token_source.h"
 #include "io/files/partial_file.h"
@@ -86,8 +88,8 @@ std::vector<fs::path> files_of_tokens(const std::string& prefix) {
           prefix + megatron::index_ending,
           meta_path(prefix),
           mask_path(prefix),
-          prefix + ".progress",
-          prefix + ".lengths"};
+          journal_path(prefix),
+          lengths_path(prefix)};
 }
 
 std::vector<fs::path> configuration_files(const Arguments& arguments) {

@@ -16,8 +16,7 @@ struct WrittenFile {
 };
 
 /// Throws a usage Error if writing the files would destroy
-/// - one of `read`, the files that the command reads, under this or another name (a link, another spelling of its
-/// path);
+/// - one of `read`, the files that the command reads, also under another name (a link, another spelling);
 /// - a file of a run (in a folder with checkpoints or starts.jsonl);
 /// - each other, since two options name the same file.
 ///

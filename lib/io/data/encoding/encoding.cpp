@@ -176,10 +176,10 @@ EncodingResult encode_corpus(const Tokenizer& tokenizer, const Encoding& encodin
   const std::optional<EncodingState> kept = read_journal(encoding, tokenizer.vocab());
   // Otherwise, after an interruption, a journal of another encoding could be applied to the files of this one.
   std::error_code ignored;
-  if (!kept) std::filesystem::remove(journal_path(encoding), ignored);
+  if (!kept) std::filesystem::remove(journal_path(encoding.train), ignored);
   const EncodingState begin = kept.value_or(EncodingState{});
   const EncodingState end = OrderedEncoding(tokenizer, encoding, begin).run();
-  std::filesystem::remove(journal_path(encoding), ignored);
+  std::filesystem::remove(journal_path(encoding.train), ignored);
   return {.train = end.size[0],
           .valid = end.size[1],
           .skipped = end.skipped,

@@ -26,7 +26,7 @@ std::string encoding_identity(const Encoding& encoding) {
   return sha256(all);
 }
 
-std::string journal_path(const Encoding& encoding) { return encoding.train + ".progress"; }
+std::string journal_path(const std::string& prefix) { return prefix + ".progress"; }
 
 void write_journal(const Encoding& encoding, const std::string& identity, const EncodingState& state) {
   nlohmann::ordered_json json{{"encoding", identity},
@@ -45,15 +45,15 @@ void write_journal(const Encoding& encoding, const std::string& identity, const 
                                {"bytes", size.bytes},
                                {"trained", size.trained}});
   }
-  write_whole_file(journal_path(encoding), json_text(json, 2) + "\n");
+  write_whole_file(journal_path(encoding.train), json_text(json, 2) + "\n");
 }
 
 std::optional<EncodingState> read_journal(const Encoding& encoding, std::int64_t vocab) {
   std::error_code error;
-  if (!std::filesystem::exists(journal_path(encoding), error)) return std::nullopt;
+  if (!std::filesystem::exists(journal_path(encoding.train), error)) return std::nullopt;
   EncodingState state;
   try {
-    const std::string text = read_whole_file(journal_path(encoding));
+    const std::string text = read_whole_file(journal_path(encoding.train));
     require_shallow(text);
     const nlohmann::json json = parse_json<nlohmann::json>(text);
     if (json.at("encoding") != encoding_identity(encoding)) return std::nullopt;

@@ -28,8 +28,9 @@ struct EncodingState {
 /// Returns a SHA-256 of everything that determines the bytes of the outputs.
 std::string encoding_identity(const Encoding& encoding);
 
-/// Returns the path of the journal, from which an interrupted encoding resumes: TRAIN.progress.
-std::string journal_path(const Encoding& encoding);
+/// Returns the path of the journal, from which an interrupted encoding resumes: PREFIX.progress. `prefix`:
+/// Encoding::train.
+std::string journal_path(const std::string& prefix);
 /// Replaces the journal atomically. `identity`: encoding_identity(encoding). Call it after MegatronWriter::save(),
 /// which makes the outputs durable. Throws a failed Error if the file cannot be written.
 void write_journal(const Encoding& encoding, const std::string& identity, const EncodingState& state);

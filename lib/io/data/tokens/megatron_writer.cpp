@@ -36,9 +36,10 @@ bool is_narrow(std::int64_t vocab) { return vocab <= std::int64_t{1} << 16; }  /
 std::int64_t token_bytes(std::int64_t vocab) { return is_narrow(vocab) ? 2 : 4; }
 
 constexpr std::int64_t bytes_per_length = 4;
-std::string lengths_path(const std::string& prefix) { return prefix + ".lengths"; }
 
 }  // namespace
+
+std::string lengths_path(const std::string& prefix) { return prefix + ".lengths"; }
 
 struct MegatronWriter::Implementation {
   std::string prefix;

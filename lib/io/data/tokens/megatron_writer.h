@@ -11,6 +11,9 @@
 
 namespace lyceum {
 
+/// Returns the path of the lengths of sequences, which a MegatronWriter keeps until it publishes the index.
+std::string lengths_path(const std::string& prefix);
+
 /// Writes the token files PREFIX.bin and PREFIX.idx, PREFIX.mask if a document has a mask, and their description
 /// PREFIX.json. Tokens are u16 if the vocabulary fits, else i32. The files have temporary names until they are
 /// published. The use of memory does not grow with the files.

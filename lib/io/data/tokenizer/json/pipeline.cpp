@@ -76,8 +76,9 @@ CutPlaces spans_of_patterns(const nlohmann::json& normalizer, const nlohmann::js
   const auto add = [&](const nlohmann::json& one) {
     if (!one.contains("pattern")) return;
     const std::string expression = expression_of(one.at("pattern"));
-    const CutPlaces spans = shape_of(expression, forms).spans;
-    places = {places.words || spans.words, places.lines || (spans.lines && !newlines_apart)};
+    CutPlaces spans = shape_of(expression, forms).spans;
+    if (newlines_apart) spans.lines = false;
+    places = places | spans;
     newlines_apart = newlines_apart || splits_newlines(one, expression);
   };
   visit_components(normalizer, add);

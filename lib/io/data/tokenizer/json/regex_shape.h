@@ -11,6 +11,10 @@ struct CutPlaces {
   bool words = false;  // between an ASCII letter and a space
   bool lines = false;  // between a newline and a visible ASCII character other than /, which o200k joins to newlines
 };
+/// Returns the places that are in a or in b.
+inline CutPlaces operator|(CutPlaces a, CutPlaces b) {
+  return {.words = a.words || b.words, .lines = a.lines || b.lines};
+}
 
 /// True if `c` is an ASCII letter.
 inline bool is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }

@@ -78,8 +78,8 @@ struct TokenizerJson::Implementation {
   std::optional<std::int32_t> begin;
   std::int32_t end = -1;
   CutPlaces spanned;  // places that a token or a match of a pattern may extend over
-  std::size_t cut_context =
-      1024;  // bytes on each side of a cut that are encoded to verify it; exceeds every added token
+  /// Bytes on each side of a cut that are encoded to verify it: at least twice the length of every added token.
+  std::size_t cut_context = 1024;
 
   explicit Implementation(const nlohmann::json& json)
       : normalizers(read_normalizers(member(json, "normalizer"))),
@@ -109,7 +109,14 @@ struct TokenizerJson::Implementation {
                   excerpt(json_text(member(json, "version"))));
   }
 
-  /// Returns a text as the steps change it before it is split into words for the model.
+  /// Returns a text after the normalizers.
+  std::string normalized(std::string text) const {
+    RegexBudget budget(text.size());
+    for (const Normalizer& normalize : normalizers) text = normalize(text, budget, {});
+    return text;
+  }
+
+  /// Returns a text as all steps change it before it is split into words for the model.
   std::string changed(std::string text) const {
     text = normalized(std::move(text));
     RegexBudget budget(text.size());
@@ -122,19 +129,11 @@ struct TokenizerJson::Implementation {
   /// there is a pre-tokenizer.
   bool can_cut() const { return !pre_tokenization.steps.empty() && changed("a") == "a"; }
 
-  std::string normalized(std::string text) const {
-    RegexBudget budget(text.size());
-    for (const Normalizer& normalize : normalizers) text = normalize(text, budget, {});
-    return text;
-  }
-
   /// Sets `spanned` and `cut_context`. Tokens and matches that extend over words or lines, as in SuperBPE, may cover
   /// the offsets at which cut() would cut.
   void find_spanned_places(const nlohmann::json& json) {
     if (!can_cut()) return;
-    const auto add = [this](CutPlaces places) {
-      spanned = {spanned.words || places.words, spanned.lines || places.lines};
-    };
+    const auto add = [this](CutPlaces places) { spanned = spanned | places; };
     const bool changes = changed("a a\na") != "a a\na";  // such as a ByteLevel that is not the last step
     add(spans_of_patterns(member(json, "normalizer"), member(json, "pre_tokenizer"),
                           changes ? all_space_forms() : SpaceForms()));
