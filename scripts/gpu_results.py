@@ -97,13 +97,15 @@ def training(steps: dict) -> str:
 
 
 def pytorch(steps: dict) -> str:
-    results = steps.get("pytorch-speed", {}).get("results")
+    step = steps.get("pytorch-speed", {})
+    results = step.get("results")
     if not results:
         return ""
     environment, rows = results["environment"], []
+    earlier = f" (commit `{step['commit']}`)" if "commit" in step else ""
     for precision, speed in results["speed"].items():
         ours, theirs = (f"{median(speed['tokens_per_second'][side]):,.0f}" for side in ("Lyceum", "PyTorch"))
-        title = f"DeepSeekMoE-2B, {speed['tokens_a_step']:,} tokens a step, {precision}"
+        title = f"DeepSeekMoE-2B, {speed['tokens_a_step']:,} tokens a step, {precision}{earlier}"
         rows.append((title, ours, theirs, f"{speed['ratio_median']:.2f}"))
     version = environment["torch"] + (", compiled" if environment["torch_compile"] else "")
     return table(("`lyceum train` and PyTorch in turns", "Lyceum, tokens/s", f"PyTorch {version}, tokens/s", "ratio"), rows)

@@ -28,7 +28,7 @@ class Experiment:
     models: list[Model]  # trained from scratch
     evaluations: int  # per seed, of all held-out text
     more: tuple[float, ...] = ()  # steps of each other run, above all of fine-tuning, as multiples of the pre-training of one model
-    core_hours: float = 0  # of training per seed with full_steps, estimated; for experiments whose page is missing or has fewer models
+    core_hours: float = 0  # of training per seed with full_steps on a CPU, estimated; for experiments whose page is missing, has fewer models or was made on a GPU
     seeds: int = 0  # that a claim needs; pages have at least three
     seeds_for: str = ""  # that claim
 
@@ -48,9 +48,9 @@ all_of_them = {
     "deepseekmoe-redundancy": Experiment("How redundant routed experts are", deepseekmoe.redundancy, deepseekmoe.redundancy_models,
                                          30),
     "deepseekmoe-larger": Experiment("DeepSeekMoE against larger models", deepseekmoe.larger, deepseekmoe.larger_models, 12, core_hours=1.1),
-    "deepseekmoe-ratio": Experiment("How many experts are shared", deepseekmoe.ratio, deepseekmoe.ratio_models, 6, core_hours=0.4),
+    "deepseekmoe-ratio": Experiment("How many experts are shared", deepseekmoe.ratio, deepseekmoe.ratio_models, 6),
     "balance": Experiment("Ways to balance experts", balance.run, balance.models, 3),
-    "device-balance": Experiment("Balance of devices", device_balance.run, device_balance.models, 8, core_hours=0.4),
+    "device-balance": Experiment("Balance of devices", device_balance.run, device_balance.models, 8),
     "alignment": Experiment("Fine-tuning on chats", alignment.run, alignment.models, 18, 2 * (third,), core_hours=0.3),
     "modse": Experiment("Experts of diverse sizes", modse.run, modse.models, 8, seeds=10,
                         seeds_for="the difficult tokens of Table 5"),
@@ -75,12 +75,12 @@ all_of_them = {
 }
 
 
-def base(quick: bool) -> Keys:
+def base(quick: bool, device: str = "cpu") -> Keys:
     """Returns the configuration that all models share. Proportions and schedule are those of DeepSeekMoE's 2B models; learning
     rate and initialisation are suitable for models of this size, and small batches give many updates. Nothing is tuned for a
-    particular model."""
+    particular model. device: run.device."""
     keys = {
-        "run.device": "cpu", "run.precision": "f32", "run.threads": 1, "run.log_every": 100, "run.audit_every": 0, "run.replay_every": 0,
+        "run.device": device, "run.precision": "f32", "run.threads": 1, "run.log_every": 100, "run.audit_every": 0, "run.replay_every": 0,
         "batch.global": 4, "batch.seq_len": 256,
         "model.vocab": 2048, "model.layers": 4, "model.hidden": 128, "model.heads": 4, "model.init_std": 0.02,
         "optim.lr": 2e-3, "optim.schedule": "step",

@@ -2,9 +2,10 @@
 
 A model has a name and configuration keys. Each run, of a model with a seed, has a folder whose name contains the model and a
 digest of everything that determines the result. A finished run is not repeated, and an interrupted one resumes from its
-checkpoint. A run uses one core; as many runs are trained at the same time as there are cores.
+checkpoint. As many runs are trained at the same time as there are cores. Each uses one; those with run.device=cuda share the GPU.
 """
 import configparser
+import functools
 import hashlib
 import json
 import math
@@ -22,6 +23,7 @@ from typing import Callable
 import h5py
 import numpy as np
 
+import machine
 from errors import Failed
 from files import write_whole
 from program import Program
@@ -49,6 +51,7 @@ class Lab:
         self.program, self.folder, self.corpus, self.cores = program, folder, corpus, cores
         self.base, self.seeds, self.eval_batches = base, seeds, eval_batches
         self.steps = 0  # steps of a model that does not set run.steps
+        self.device = base["run.device"]
         self._evaluated = threading.Lock()  # protects the files of evaluations
 
     @property
@@ -98,6 +101,7 @@ class Lab:
             self.train(sources)
         jobs = [(model, seed) for model in _each_once(models) for seed in self.seeds if not self._trained(model, seed)]
         if jobs:
+            print(f"{'training':<10} {len(jobs)} models on {self.machine}", flush=True)
             self._together("training", [lambda model=model, seed=seed: self._train(model, seed) for model, seed in jobs],
                            lambda: [self._progress(model, seed) for model, seed in jobs])
 
@@ -146,6 +150,16 @@ class Lab:
         """Returns the commits of the programs that trained these models."""
         starts = (json.loads(line) for model in models for seed in self.seeds for line in open(self.directory(model, seed) / "starts.jsonl"))
         return sorted({start["program"].split("commit ")[-1].rstrip(")") for start in starts})
+
+    @functools.cached_property
+    def machine(self) -> str:
+        """The name of this machine's processor, and of its GPU if models are trained on it."""
+        return machine.name_of(self.device)
+
+    def machines(self, models: list[Model]) -> list[str]:
+        """Returns the machines that trained these models. Runs of earlier versions do not name theirs, which is taken to be this one."""
+        trained = {(self.directory(model, seed) / "trained").read_text().strip() for model in models for seed in self.seeds}
+        return sorted({name or self.machine for name in trained})
 
     def median_step_seconds(self, model: Model, seed: int) -> float:
         """Returns the median time of a step of a run. Other runs and programs on the machine affect it."""
@@ -247,7 +261,7 @@ class Lab:
             own = []
         if keys["run.steps"]:
             self.program.run("train", "--config", str(config), *own)
-        write_whole(directory / "trained", "")
+        write_whole(directory / "trained", f"{self.machine}\n")
 
     def _progress(self, model: Model, seed: int) -> float:
         """Returns the share of a run's steps that are done."""

@@ -28,6 +28,7 @@ def arguments():
     parser.add_argument("--seeds", type=int, help="number of seeds of each model (default: 3, with --quick 2)")
     parser.add_argument("--first-seed", type=int, default=1, metavar="SEED", help="seeds are SEED, SEED + 1, … (default: 1); other values add a column to the table of all claims, and leave the page unchanged")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="number of simultaneous runs (default: the cores of this machine)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where models are trained and evaluated (default: cpu); with cuda, the runs share the GPU")
     parser.add_argument("--quick", action="store_true", help="train tiny models for a few steps, to test the scripts; the results say nothing about the papers")
     parser.add_argument("--out", type=Path, help="folder of the pages (default: docs/papers; with --quick: pages in the --work folder)")
     parser.add_argument("--work", type=Path, help="folder of text, models and evaluations (default: runs/papers, with --quick runs/papers-quick)")
@@ -87,6 +88,8 @@ def command_of(given, name: str) -> str:
         words += ["--minutes", f"{given.minutes:g}"]
     if given.quick:
         words.append("--quick")
+    if given.device != "cpu":
+        words += ["--device", given.device]
     if given.first_seed != 1:
         words += ["--first-seed", str(given.first_seed)]
     return " ".join([*words, "--seeds", str(given.seeds)])
@@ -129,7 +132,7 @@ def run(given, work: Path, out: Path, program: Program, left: list[str], summari
     seeds = list(range(given.first_seed, given.first_seed + given.seeds))
     for name in list(left):
         experiment = experiments.all_of_them[name]
-        lab = Lab(program, work, corpus, experiments.base(given.quick), seeds, given.cores, eval_batches=4 if given.quick else 0)
+        lab = Lab(program, work, corpus, experiments.base(given.quick, given.device), seeds, given.cores, eval_batches=4 if given.quick else 0)
         lab.steps = experiments.steps(lab, experiment, given.quick, given.minutes)
         print(f"{name}: {lab.steps} steps, {pages.counted(given.seeds, 'seed')}, {given.cores} at a time", flush=True)
         page = experiment.run(lab)

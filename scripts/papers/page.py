@@ -2,7 +2,6 @@
 import hashlib
 import json
 import math
-import platform
 import statistics
 import subprocess
 import sys
@@ -61,11 +60,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _machine() -> str:
-    models = [line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
-    return f"{len(models)} × {models[0]}" if models else platform.processor()
-
-
 def _scripts() -> str:
     """Returns the commit of this folder."""
     git = lambda *words: subprocess.run(["git", *words, "--", "."], cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
@@ -93,7 +87,8 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Pa
     claims = sorted(page.claims, key=lambda claim: order_of_verdicts.index(claim.verdict))
     configurations = "\n\n".join(f"```ini\n; {model.name}\n{lab.configuration(model)}\n```" for model in page.models)
     tokens = lab.steps * int(lab.base["batch.global"]) * int(lab.base["batch.seq_len"])
-    made = {"date": date.today().isoformat(), "commit": ", ".join(lab.commits(page.models)), "scripts": _scripts(), "machine": _machine(),
+    made = {"date": date.today().isoformat(), "commit": ", ".join(lab.commits(page.models)), "scripts": _scripts(),
+            "machine": ", ".join(lab.machines(page.models)), "device": lab.device,
             "steps": lab.steps, "tokens": tokens, "seeds": len(lab.seeds), "seconds_of_training": round(seconds), "command": command,
             "text": lab.corpus.tokens, "held_out": lab.corpus.held_out(), "text_digest": lab.corpus.digest,
             "configurations": hashlib.sha256(configurations.encode()).hexdigest()[:8]}
@@ -112,10 +107,10 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Pa
             f"Claims and differences are mean ± half of the 95 % confidence interval over {counted(len(lab.seeds), 'seed')}, paired by seed; "
             "losses and other values are mean ± standard deviation. [README.md](README.md) defines the verdicts.", *page.sections]
     text += ["## How this page was made",
-             f"`{command}`, on {made['date']} on {made['machine']}; the models were trained by the program of commit {made['commit']}, and the page was made by "
+             f"`{command}`, on {made['date']}. The models were trained on {made['machine']} by the program of commit {made['commit']}; the page was made by "
              f"scripts of commit {made['scripts']}. {lab.steps} steps (pre-training) of {lab.base['batch.global']} sequences of {lab.base['batch.seq_len']} "
-             f"tokens ({tokens / 1e6:.2f} M tokens) for each model and seed, unless its configuration differs; all steps together take {_duration(seconds)} of one core "
-             f"(median steps of the fastest seed). Text "
+             f"tokens ({tokens / 1e6:.2f} M tokens) for each model and seed, unless its configuration differs; all steps together take {_duration(seconds)} of "
+             f"{'one core' if lab.device == 'cpu' else 'processes that share the GPU'} (median steps of the fastest seed). Text "
              f"{made['text_digest'][:8]}: {sum(lab.corpus.tokens.values()) / 1e6:.1f} M tokens for training ({domains}), {made['held_out'] / 1e6:.2f} M held "
              f"out. Paper: {page.paper}.",
              "Configurations, without seed and folders:", configurations]
@@ -138,11 +133,11 @@ def _repeated(out: Path, name: str, made: dict) -> list[tuple[str, str, list[Cla
     return found
 
 
-def _seeds_needed(pages: dict[str, dict]) -> str:
+def _seeds_needed(pages: dict[str, dict], experiments: dict) -> str:
     """Returns the table of the seeds that claims which are not seen would need, those with the least training first."""
     rows = []
     for name, page in pages.items():
-        hours = page["made"]["seconds_of_training"] / page["made"]["seeds"] / 3600
+        hours = page["made"]["seconds_of_training"] / page["made"]["seeds"] / 3600 if _on_cpu(page) else experiments[name].core_hours
         for claim in (Claim(**fields) for fields in page["claims"]):
             if claim.verdict != "not seen" or len(claim.seeds) < 2:
                 continue
@@ -229,6 +224,10 @@ def _to_run(pages: dict[str, dict], experiments: dict, full_steps: int) -> str:
         table(["experiment", "state", "core-hours", "sum so far"], rows, texts=2)])
 
 
+def _on_cpu(page: dict) -> bool:
+    return page["made"].get("device", "cpu") == "cpu"
+
+
 def pages_in(out: Path, experiments: dict) -> dict[str, dict]:
     """Returns the JSON of the pages in the folder, by experiment."""
     return {name: json.loads(file.read_text()) for name in experiments if (file := out / f"{name}.json").exists()}
@@ -277,7 +276,8 @@ def write_summary(out: Path, experiments: dict, base, full_steps: int) -> None:
         visible=statistics.median([Difference.of(claim.seeds, [0.0] * len(claim.seeds)).half_width for claim in claims if claim.ours.endswith("nats")]
                                   or [math.nan]),
         tokens=int(base["batch.global"]) * int(base["batch.seq_len"]),
-        hours=math.ceil(sum(page["made"]["seconds_of_training"] for page in pages.values()) / 3600))
+        hours=math.ceil(sum(page["made"]["seconds_of_training"] for page in pages.values() if _on_cpu(page)) / 3600),
+        besides="" if all(map(_on_cpu, pages.values())) else ", besides those made on a GPU")
     if len(texts) > 1:  # on machines with other packages
         introduction += " These pages were made from: " + "; ".join(f"text {digest}: {', '.join(of)}" for digest, of in texts.items()) + "."
     seeds = f"\\* The sign of the difference is not the same in every seed ({counted(changing, 'claim')}); each page gives the differences of its seeds."
@@ -285,4 +285,4 @@ def write_summary(out: Path, experiments: dict, base, full_steps: int) -> None:
         seeds += f"\n\nWith other seeds, {changed} of {counted(again, 'verdict')} changed (bold in the last column). Their text: {', '.join(sorted(other_texts))}."
     power = (Path(__file__).parent / "seeds_needed.md").read_text().strip()
     (out / "README.md").write_text("\n\n".join([introduction, table(["claim", "paper", "here", "verdict", "other seeds"], rows), seeds, power,
-                                                _seeds_needed(pages), *filter(None, [_to_run(pages, experiments, full_steps)])]) + "\n")
+                                                _seeds_needed(pages, experiments), *filter(None, [_to_run(pages, experiments, full_steps)])]) + "\n")

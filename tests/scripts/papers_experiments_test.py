@@ -21,11 +21,13 @@ if importlib.util.find_spec("matplotlib") is None and python != sys.executable:
     os.execv(python, [python, *sys.argv])
 sys.path.insert(0, str(REPOSITORY / "scripts/papers"))
 import chats  # noqa: E402
+import compare  # noqa: E402
 import deepseekmoe  # noqa: E402
 import excerpts  # noqa: E402
 import experiments  # noqa: E402
 import flow  # noqa: E402
 import lab  # noqa: E402
+import machine  # noqa: E402
 import main  # noqa: E402
 import moduleformer_more  # noqa: E402
 import mohd_more  # noqa: E402
@@ -367,6 +369,21 @@ class Experiments(unittest.TestCase):
         runs.step_seconds = functools.partial(lab.Lab.step_seconds, runs)
         self.assertAlmostEqual(lab.Lab.seconds(runs, ["model"]), 6 * 0.010)
 
+    def test_machines_of_runs(self):  # the second run is of a version that did not name its machine
+        with tempfile.TemporaryDirectory() as folder:
+            for seed, trained in ((1, "A GPU\n"), (2, ""), (3, "A GPU\n")):
+                Path(folder, str(seed)).mkdir()
+                Path(folder, str(seed), "trained").write_text(trained)
+            runs = SimpleNamespace(seeds=[1, 2, 3], machine="this one", directory=lambda model, seed: Path(folder, str(seed)))
+            self.assertEqual(lab.Lab.machines(runs, ["model"]), ["A GPU", "this one"])
+
+    def test_seeds_of_a_page_made_on_a_gpu(self):  # core-hours are those of a CPU
+        claim = vars(compare.Claim.above("a above b", "0.010", [1.00, 1.02, 1.01], [1.0, 1.0, 1.01]))
+        made = {"seconds_of_training": 7200, "seeds": 2}
+        all_of_them = {"few": experiments.Experiment("Few", print, [None], 1, core_hours=3)}
+        hours = lambda made: page._seeds_needed({"few": {"made": made, "claims": [claim]}}, all_of_them).splitlines()[-1].split("|")[-2].strip()
+        self.assertEqual([hours(made), hours(made | {"device": "cpu"}), hours(made | {"device": "cuda"})], ["1.0", "1.0", "3.0"])
+
     def test_loss_after_equal_time(self):
         lines = [{"step": step, "valid_loss": 3 - step / 1000 if step % 10 == 0 else None} for step in range(1, 101)]
         for second in (0.001, 0.0123456, 1 / 3):  # of a step
@@ -399,6 +416,15 @@ class Options(unittest.TestCase):
                 self.given(*words)
             self.assertEqual(stopped.exception.code, 2)
             self.assertIn(message, errors.getvalue())
+
+    def test_device(self):
+        self.assertEqual(experiments.base(False)["run.device"], "cpu")
+        self.assertEqual(experiments.base(True, "cuda")["run.device"], "cuda")
+        self.assertEqual(main.command_of(self.given("mohd"), "mohd"), "scripts/papers/run.sh mohd --seeds 3")
+        self.assertEqual(main.command_of(self.given("mohd", "--device", "cuda"), "mohd"), "scripts/papers/run.sh mohd --device cuda --seeds 3")
+        self.assertNotIn("NVIDIA", machine.name_of("cpu"))
+        with mock.patch.dict(os.environ, {"PATH": "/nowhere"}), self.assertRaisesRegex(main.Failed, "^--device cuda: nvidia-smi names no GPU"):
+            machine.name_of("cuda")
 
     def test_names(self):
         out = Path("pages")
