@@ -320,17 +320,18 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
           reader.directory().string());
   const nlohmann::ordered_json times = timing ? timing_json(evaluation, seconds, *setup) : nlohmann::ordered_json();
   if (session.rank() != 0) return 0;
-  if (tokens) tokens->finish();
-  if (log) log->append(reader.header().step, routing_record(evaluation.routing, evaluation.positions));
 
   nlohmann::ordered_json result = summary(*run, options, evaluations, data.valid);
   if (timing) result["timing"] = times;
   if (parsed.values.count("json")) {
     print(json_text(result) + '\n');
-    return 0;
+  } else {
+    print(text(result) + changes_text(*run, options));
+    if (const ChosenWidth width = width_of(config, evaluation); width.varies()) print(width_text(width) + '\n');
   }
-  print(text(result) + changes_text(*run, options));
-  if (const ChosenWidth width = width_of(config, evaluation); width.varies()) print(width_text(width) + '\n');
+  // After the results, which are complete even if the disk is full.
+  if (tokens) tokens->finish();
+  if (log) log->append(reader.header().step, routing_record(evaluation.routing, evaluation.positions));
   return 0;
 }
 

@@ -117,7 +117,7 @@ std::string problem_of(const Domain& domain, const List& values) {
 }
 
 /// Checks that a text is allowed and can be written to an INI file and read back unchanged.
-std::string problem_of(const Domain& domain, const std::string& value) {
+std::string lenient_problem(const Domain& domain, const std::string& value) {
   if (!domain.names.empty() && std::find(domain.names.begin(), domain.names.end(), value) == domain.names.end()) {
     return fmt::format("must be {}{}", domain.names.size() > 1 ? "one of " : "", joined(domain.names, ", "));
   }
@@ -133,6 +133,13 @@ std::string problem_of(const Domain& domain, const std::string& value) {
   return {};
 }
 
+std::string problem_of(const Domain& domain, const std::string& value) {
+  if ((' ' + value).find(" ~/") != std::string::npos) {
+    return "must not contain ~/ at the beginning of a path, which only a shell would replace by a folder";
+  }
+  return lenient_problem(domain, value);
+}
+
 std::string problem_of(const Domain&, const Texts& values) {
   for (const std::string& value : values) {
     if (value.empty()) return "must not have an empty name between commas";
@@ -146,7 +153,6 @@ std::string problem_of(const Domain&, const Texts& values) {
 std::string lenient_problem(const Domain&, double value) { return std::isfinite(value) ? "" : "must be finite"; }
 std::string lenient_problem(const Domain&, std::integral auto) { return {}; }
 std::string lenient_problem(const Domain&, const List&) { return {}; }
-std::string lenient_problem(const Domain& domain, const std::string& value) { return problem_of(domain, value); }
 std::string lenient_problem(const Domain& domain, const Texts& values) { return problem_of(domain, values); }
 
 std::string kind_text(const Domain& domain, const std::string&) {

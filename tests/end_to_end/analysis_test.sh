@@ -207,6 +207,12 @@ says err '^expert_load.py: .*set parallel.expert above 1'
 log_tokens() { expect 0 "$lyceum" eval "--checkpoint=$work/run/checkpoints$2" "--batches=$3" "--token-log=$work/$1.h5"; }
 log_tokens old /step-00000005 2
 log_tokens less "" 1
+# The results are printed although the end of the log is not written.
+limit=$(($(stat -c %s "$work/less.h5") / 1024 - 1))
+(ulimit -f $limit && exec "$lyceum" eval "--checkpoint=$work/run" --batches=1 "--token-log=$work/cut.h5") >"$work/out" 2>"$work/err" &&
+  fail "the error does not report the full disk"
+says out '^loss +[0-9.]+ nats per token'
+says err 'cut.h5.partial: cannot .*File too large'
 log_tokens new "" 2
 says out '^mean width of the chosen experts [0-9.]+, of all experts 24.0$'
 four=(--parallel.pipeline=2 --parallel.tensor=2 --parallel.expert=2 --batch.micro=2 --json)

@@ -20,6 +20,15 @@ namespace {
   fail(ExitCode::failed, "{}: cannot {}: {}", path.string(), action, system_reason(error));
 }
 
+/// Fails since `path`, which is not a directory, exists where one is to be created.
+[[noreturn]] void fail_existing(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const std::filesystem::path target = std::filesystem::read_symlink(path, ignored);
+  require(target.empty(), "{}: cannot create the directory: it is a link to {}, which is not a directory",
+          path.string(), target.string());
+  fail(ExitCode::failed, "{}: cannot create the directory: a file has this name", path.string());
+}
+
 class Descriptor {
  public:
   Descriptor(const std::filesystem::path& path, int value) : path_(path), value_(value) {
@@ -60,6 +69,7 @@ bool make_directories(const std::filesystem::path& path) {
   const std::filesystem::path parent = std::filesystem::absolute(path).parent_path();
   if (!std::filesystem::exists(parent, error)) make_directories(parent);
   const bool made = std::filesystem::create_directory(path, error);
+  if (error == std::errc::file_exists) fail_existing(path);
   if (error) fail_path(path, "create the directory", error.value());
   if (made && access(parent.c_str(), R_OK) == 0) sync_path(parent);  // only readable folders can be synced
   return made;

@@ -52,7 +52,7 @@ H5FD_t* open_file(const char* name, unsigned flags, hid_t access, haddr_t) {
   const int descriptor = open_regular(name, mode, mode == O_RDONLY ? Links::followed : Links::refused);
   struct stat status {};
   if (descriptor < 0 || fstat(descriptor, &status) != 0) {
-    if (info) info->error->record(errno);
+    if (info) info->error->number = errno;  // of the last attempt: HDF5 first tries to open a file that it is to create
     if (descriptor >= 0) ::close(descriptor);
     return nullptr;
   }
@@ -69,7 +69,7 @@ H5FD_t* open_file(const char* name, unsigned flags, hid_t access, haddr_t) {
   if (info) file->held = info->held;
   if (file->held) file->size = std::max(file->size, static_cast<haddr_t>(file->held->end));
   file->writable = mode != O_RDONLY;
-  file->error->number = 0;  // HDF5 first tries to open an existing file to create one; that failure does not count
+  file->error->number = 0;  // failed attempts do not count
   return file;
 }
 

@@ -113,6 +113,10 @@ void require_gapless(std::vector<Entry> tensors, std::uint64_t at, std::uint64_t
 std::vector<Entry> read_header(const InputFile& file) {
   constexpr std::uint64_t prefix = sizeof(std::uint64_t);
   require_input(file.size() >= prefix, "it has only {} bytes", file.size());
+  constexpr std::string_view lfs_pointer = "version https://git-lfs";
+  std::string beginning(std::min<std::uint64_t>(file.size(), lfs_pointer.size()), '\0');
+  file.read_values(0, std::span(beginning));
+  require_input(beginning != lfs_pointer, "it is a pointer of Git LFS; `git lfs pull` replaces it by the file");
   const auto length = file.get<std::uint64_t>(0);
   require_input(length <= std::min(most_header_bytes, file.size() - prefix),
                 "its header would have {} bytes, but a file of {} can contain at most {}", length, file.size(),

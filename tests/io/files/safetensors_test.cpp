@@ -129,6 +129,8 @@ TEST_F(SafetensorsFile, RefusesWhatIsNotSound) {
   expect_refused("it has only 7 bytes");
   write_bytes(std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + "{}");
   expect_refused("its header would have 9223372036854775807 bytes");
+  write_bytes("version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 42\n");
+  expect_refused("it is a pointer of Git LFS; `git lfs pull` replaces it by the file");
   write("{]");
   expect_refused("parse error");
   write("[]");
