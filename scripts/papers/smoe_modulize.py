@@ -49,7 +49,7 @@ def run(lab: Lab) -> Page:
     ]
     figure, (axis,) = subplots()
     for model in of_experts:
-        axis.plot(ks, [statistics.fmean(loss(model, k)) for k in ks], marker="o", label=model.name)
+        axis.plot(ks, [statistics.fmean(loss(model, k)) for k in ks], marker="o", linestyle="--" if "coactivation" in model.name else "-", label=model.name)
     axis.axhline(statistics.fmean(loss(longer)), color="C7", linestyle="--", label=longer.name)
     axis.set_xlabel(f"experts per token, of {experts}")
     axis.set_ylabel("held-out loss, nats per token")
