@@ -231,8 +231,25 @@ void warn_of_records(const std::vector<std::filesystem::path>& files) {
       first, others);
 }
 
+/// Returns the files to encode: all that are found, but for an existing tokenizer, which may be in the same folder.
+CorpusFiles files_to_encode(const Options& options) {
+  CorpusFiles found = find_corpus_files(options.input, options.json_key_given || !options.chat.empty());
+  if (trains_tokenizer(options)) return found;
+  const auto is_tokenizer = [&](const std::filesystem::path& file) {
+    std::error_code ignored;  // a missing tokenizer is reported when it is opened
+    return std::filesystem::equivalent(file, options.tokenizer_file(), ignored);
+  };
+  std::erase_if(found.texts_like_records, is_tokenizer);
+  std::erase_if(found.files, [&](const CorpusItem& item) {
+    if (!is_tokenizer(item.document.file)) return false;
+    found.skipped.add("the tokenizer", item.document.file.native());
+    return true;
+  });
+  return found;
+}
+
 void tokenize(const Options& options) {
-  const CorpusFiles found = find_corpus_files(options.input, options.json_key_given || !options.chat.empty());
+  const CorpusFiles found = files_to_encode(options);
   require_input(!found.files.empty(), "no UTF-8 text file under {}{}{}", boost::algorithm::join(options.input, ", "),
                 found.skipped.count() > 0 ? "; skipped " : "", found.skipped.text());
   check_outputs(options, found.files);

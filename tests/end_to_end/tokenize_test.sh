@@ -71,6 +71,13 @@ keeps "--output own/own.json would replace own/own.json" "${text[@]}" --input ow
 cp own/corpus.jsonl own/p.progress
 keeps "--output own/p.progress would replace" "${text[@]}" --input own/p.progress --model tok.model --output own/p
 keeps "--model own/corpus.jsonl would replace" "${text[@]}" --input own/corpus.jsonl --model own/corpus.jsonl --retrain --output o
+# In the folder of the text, what tokenize writes and its tokenizer are not text, so the same command encodes the same again.
+mkdir beside && cp own/corpus.jsonl beside/a.jsonl && cp tok.model beside/tok.model
+for name in t t u; do
+  "$lyceum" tokenize --input beside --tokenizer beside/tok.model --output beside/$name >out || fail "beside/$name was not encoded"
+  grep -q '"documents": 1,' beside/$name.json || fail "beside/$name has other documents: $(cat beside/$name.json)"
+done
+grep -q 'a description of token files (.*/beside/t.json)' out || fail "nothing says that a description was skipped"
 expect_exit 2 "--output and --valid name the same file, ./o.bin" run --output o --valid ./o
 expect_exit 2 "holds nothing out without --valid" run --output o --valid-fraction 0.5
 expect_exit 2 "--threads 100000 is not between 1 and 4096" run --output o --threads 100000

@@ -36,6 +36,17 @@ const RecordFormat& format_of(const fs::path& path, std::string_view beginning, 
   return all_records ? json_lines : format_by_name(path);
 }
 
+/// Returns what a file is that `lyceum tokenize` writes in JSON (token_meta_text(), write_journal()), or an empty text.
+/// It may be in a folder with its text, which an interrupted command reads again.
+const char* made_by_tokenize(std::string_view beginning) {
+  const auto is = [&](std::string_view start, std::string_view key) {
+    return beginning.starts_with(start) && beginning.find(key) != std::string_view::npos;
+  };
+  if (is("{\n  \"bytes\": ", "\n  \"tokenizer_sha256\": \"")) return "a description of token files";
+  if (is("{\n  \"encoding\": \"", "\n  \"outputs\": [")) return "the progress of an encoding";
+  return "";
+}
+
 /// Returns why stat() failed with `error`. `linked`: the path leads through a link.
 const char* why_not_found(int error, bool linked) {
   if (error == ELOOP) return "linked in a cycle";
@@ -160,6 +171,10 @@ class FileSearch {
     TextStream stream(path);
     beginning.resize(stream.read(beginning));
     for (char next; cut_character_bytes(beginning) > 0 && stream.read({&next, 1}) == 1;) beginning += next;
+    if (const std::string made = made_by_tokenize(beginning); !made.empty()) {
+      skipped_[path] = made;
+      return std::nullopt;
+    }
     const RecordFormat& format = format_of(path, beginning, all_records);
     if (const std::string why = format.why_unreadable(beginning); !why.empty()) {
       skipped_[path] = why;

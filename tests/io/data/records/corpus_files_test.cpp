@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "core/error.h"
+#include "io/data/encoding/encoding_journal.h"
 #include "io/data/records/json_lines.h"
 #include "io/data/records/plain_text.h"
+#include "io/data/tokens/token_meta.h"
 #include "io/files/whole_file.h"
 #include "support/compressed.h"
 #include "support/errors.h"
@@ -71,6 +73,24 @@ TEST(FindCorpusFiles, SkipsBinariesAndLoops) {
   const CorpusFiles records = find_corpus_files(roots, true);
   for (const CorpusItem& item : records.files) EXPECT_EQ(item.format, &json_lines);
   EXPECT_TRUE(records.texts_like_records.empty());
+}
+
+TEST(FindCorpusFiles, LeavesOutWhatTokenizeWrites) {
+  const TemporaryDirectory directory;
+  const auto root = std::filesystem::canonical(directory.path());
+  write_whole_file(root / "a.txt", "text");
+  write_token_meta(root / "train", {.bytes = 4, .documents = 1, .tokens = 3, .vocab = 512, .tokenizer = "t.model"});
+  write_journal({.train = root / "valid"}, std::string(64, 'a'), {});
+  const std::string skipped = "1 a description of token files (" + (root / "train.json").string() +
+                              "), 1 the progress of an encoding (" + (root / "valid.progress").string() + ")";
+  for (const bool all_records : {false, true}) {
+    const CorpusFiles found = find_corpus_files(std::vector<std::string>{root}, all_records);
+    ASSERT_EQ(found.files.size(), 1u);
+    EXPECT_EQ(found.files[0].document.file, root / "a.txt");
+    EXPECT_EQ(found.skipped.text(), skipped);
+  }
+  write_whole_file(root / "user.json", "{\n  \"bytes\": 3,\n  \"text\": \"of a user\"\n}\n");
+  EXPECT_EQ(find_corpus_files(std::vector<std::string>{root}, false).files.size(), 2u);
 }
 
 TEST(FindCorpusFiles, ACharacterThatEndsWithTheFileIsNotText) {
