@@ -31,6 +31,7 @@ class Experiment:
     core_hours: float = 0  # of training per seed with full_steps on a CPU, estimated; for experiments whose page is missing, has fewer models or was made on a GPU
     seeds: int = 0  # that a claim needs; pages have at least three
     seeds_for: str = ""  # that claim
+    timed: bool = False  # compares times of one core
 
     def evaluating(self) -> float:
         """Returns the estimated time of evaluations as a multiple of that of training."""
@@ -53,7 +54,7 @@ all_of_them = {
     "device-balance": Experiment("Balance of devices", device_balance.run, device_balance.models, 8),
     "alignment": Experiment("Fine-tuning on chats", alignment.run, alignment.models, 18, 2 * (third,), core_hours=0.3),
     "modse": Experiment("Experts of diverse sizes", modse.run, modse.models, 8, seeds=10,
-                        seeds_for="the difficult tokens of Table 5"),
+                        seeds_for="the difficult tokens of Table 5", timed=True),
     "mohd": Experiment("Mixture of hidden dimensions", mohd.run, mohd.models, 18),
     "mohd-sizes": Experiment("MoHD of five sizes", mohd_more.sizes, mohd_more.size_models, 12, core_hours=0.45),
     "mohd-scaling": Experiment("Scaling and gates of sub-dimensions", mohd_more.scaling, mohd_more.scaling_models, 19, 2 * (mohd_more.longer,), core_hours=1),
@@ -64,8 +65,8 @@ all_of_them = {
     "moduleformer-continual": Experiment("ModuleFormer and dense models learn a new domain", moduleformer_more.continual, moduleformer_more.models, 66,
                                          14 * (third,), core_hours=1.9),
     "moduleformer-speed": Experiment("ModuleFormer against dense models of equal loss", moduleformer_more.speed, moduleformer_more.speed_models, 14,
-                                     core_hours=1.2),
-    "muon": Experiment("AdamW and Muon", muon.run, muon.models, len(muon.models)),
+                                     core_hours=1.2, timed=True),
+    "muon": Experiment("AdamW and Muon", muon.run, muon.models, len(muon.models), timed=True),
     "smoe-dropout": Experiment("SMoE-Dropout: one model, any number of experts", smoe_dropout.run, smoe_dropout.models, smoe_dropout.evaluations),
     "smoe-dropout-modulize": Experiment("SMoE-Dropout from a dense model", smoe_modulize.run, smoe_modulize.models, 27,
                                         (1 + third, *3 * (third,))),

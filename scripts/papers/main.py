@@ -66,6 +66,14 @@ def path_of(named: str | None) -> str:
 
 def names_of(given, out: Path) -> list[str]:
     """Returns the experiments to run, each once."""
+    names = _names_of(given, out)
+    timed = [name for name in names if experiments.all_of_them[name].timed]
+    if timed and given.device != "cpu":
+        raise Failed(f"--device {given.device}: the times of {', '.join(timed)} are those of one core; name other experiments, or omit --device", 2)
+    return names
+
+
+def _names_of(given, out: Path) -> list[str]:
     if given.names == ["all"]:
         return list(experiments.all_of_them)
     if given.names != ["next"]:

@@ -422,6 +422,8 @@ class Options(unittest.TestCase):
         self.assertEqual(experiments.base(True, "cuda")["run.device"], "cuda")
         self.assertEqual(main.command_of(self.given("mohd"), "mohd"), "scripts/papers/run.sh mohd --seeds 3")
         self.assertEqual(main.command_of(self.given("mohd", "--device", "cuda"), "mohd"), "scripts/papers/run.sh mohd --device cuda --seeds 3")
+        with self.assertRaisesRegex(main.Failed, "^--device cuda: the times of muon, modse are those of one core; "):
+            main.names_of(self.given("mohd", "muon", "modse", "--device", "cuda"), Path("pages"))
         self.assertNotIn("NVIDIA", machine.name_of("cpu"))
         with mock.patch.dict(os.environ, {"PATH": "/nowhere"}), self.assertRaisesRegex(main.Failed, "^--device cuda: nvidia-smi names no GPU"):
             machine.name_of("cuda")
