@@ -44,7 +44,7 @@ class PaperLab:
 
     def __init__(self, losses: dict[str, float | tuple[float, float]], sign: int = 1):
         self.of_paper, self.sign, self.seeds, self.trained, self.evaluated = losses, sign, [1, 2, 3], [], set()
-        self.base, self.steps = experiments.base(quick=False), 2400
+        self.base, self.steps, self.device = experiments.base(quick=False), 2400, "cpu"
         self.corpus = SimpleNamespace(names=["headers", "python"], folder=Path("text"), tokenizer="tokenizer.model",
                                       train=lambda *names: " ".join(f"1 {name}" for name in names or ["all"]), valid=lambda *names: " ".join(names or ["all"]))
 
