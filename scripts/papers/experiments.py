@@ -52,7 +52,7 @@ all_of_them = {
     "deepseekmoe-ratio": Experiment("How many experts are shared", deepseekmoe.ratio, deepseekmoe.ratio_models, 6),
     "balance": Experiment("Ways to balance experts", balance.run, balance.models, 3),
     "device-balance": Experiment("Balance of devices", device_balance.run, device_balance.models, 8),
-    "alignment": Experiment("Fine-tuning on chats", alignment.run, alignment.models, 18, 2 * (third,), core_hours=0.3),
+    "alignment": Experiment("Fine-tuning on chats", alignment.run, alignment.models, 18, 2 * (third,)),
     "modse": Experiment("Experts of diverse sizes", modse.run, modse.models, 8, seeds=10,
                         seeds_for="the difficult tokens of Table 5", timed=True),
     "mohd": Experiment("Mixture of hidden dimensions", mohd.run, mohd.models, 18),
