@@ -16,7 +16,17 @@ TYPED_TEST_SUITE(BlockDiagonalTest, Types);
 TYPED_TEST(BlockDiagonalTest, FollowsTheFormulas) {
   using T = TypeParam;
   using A = Accumulator<T>;
-  for (const auto& [rows, blocks, b] : {std::tuple{0, 3, 2}, {1, 1, 1}, {5, 1, 8}, {33, 40, 3}, {7, 16, 12}}) {
+  // On a CPU, blocks of up to 16, up to 31 and more elements are multiplied in different ways.
+  for (const auto& [rows, blocks, b] : {std::tuple{0, 3, 2},
+                                        {1, 1, 1},
+                                        {5, 1, 8},
+                                        {33, 40, 3},
+                                        {7, 16, 12},
+                                        {70, 17, 16},
+                                        {66, 3, 20},
+                                        {0, 2, 32},
+                                        {65, 3, 33},
+                                        {260, 2, 70}}) {
     for (const BlockOrder order : {BlockOrder::neighbours, BlockOrder::strided}) {
       const std::int64_t cols = blocks * b, width = b, count = blocks;
       const auto x = Grid<T>::random(rows, cols, "x", 1), dy = Grid<T>::random(rows, cols, "dy", 2);
