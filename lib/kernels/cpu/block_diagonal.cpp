@@ -11,10 +11,10 @@ namespace lyceum {
 
 namespace {
 
-// Blocks of at least `gemm_width` are multiplied by GEMMs, whose operands are copied so that the elements of a block are
-// neighbours. Copying costs more than smaller blocks take; loops over vectors of `panel` elements multiply these.
+// Blocks of at least `gemm_width` are multiplied by GEMMs, whose operands are copied so that the elements of a block
+// are neighbours. Copying costs more than smaller blocks take; loops over vectors of `panel` elements multiply these.
 constexpr std::int64_t gemm_width = 32;
-constexpr std::int64_t panel = 16;         // elements of a vector, and blocks whose gradients a thread computes together
+constexpr std::int64_t panel = 16;  // elements of a vector, and blocks whose gradients a thread computes together
 constexpr std::int64_t product_rows = 64;  // rows that a thread multiplies together
 constexpr std::int64_t summed_rows = 256;  // rows that a GEMM of a weight gradient sums over
 constexpr std::int64_t graded_rows = 64;   // rows of a block whose gradients a thread computes together, by GEMMs
@@ -96,8 +96,8 @@ void add_gradients_by_gemms(const CpuStream& stream, const BlockDiagonalWeightGr
   });
 }
 
-/// Returns the elements (g, r, c) of all blocks, transposed with `transpose`, in the order in which the inner loops read
-/// them: [g][c][r] for neighbours, with r filled up to `lanes` by zeros, and [r][c][g] for strided.
+/// Returns the elements (g, r, c) of all blocks, transposed with `transpose`, in the order in which the inner loops
+/// read them: [g][c][r] for neighbours, with r filled up to `lanes` by zeros, and [r][c][g] for strided.
 template <class T>
 std::vector<Accumulator<T>> in_order(const BlockDiagonal<T>& product, const BlockElements& elements,
                                      std::int64_t lanes) {
@@ -119,8 +119,8 @@ std::vector<Accumulator<T>> in_order(const BlockDiagonal<T>& product, const Bloc
 
 /// Multiplies rows [first, last) with `neighbours`. weights: [blocks, b, lanes] of in_order(), lanes ≥ b.
 template <std::int64_t lanes, class T>
-void multiply_neighbours(const BlockDiagonal<T>& product, const BlockElements& elements,
-                         const Accumulator<T>* weights, std::int64_t first, std::int64_t last) {
+void multiply_neighbours(const BlockDiagonal<T>& product, const BlockElements& elements, const Accumulator<T>* weights,
+                         std::int64_t first, std::int64_t last) {
   using A = Accumulator<T>;
   const std::int64_t b = elements.b;
   for (std::int64_t g = 0; g < elements.blocks; ++g) {
