@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <exception>
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -25,6 +26,9 @@
 #include "core/real_text.h"
 #include "core/resident_memory.h"
 #include "io/data/tokens/token_meta.h"
+#include "io/files/atomic_file.h"
+#include "io/files/partial_file.h"
+#include "io/routing/log.h"
 #include "io/routing/stats.h"
 #include "io/routing/text.h"
 #include "io/routing/token_log.h"
@@ -47,6 +51,36 @@ struct EvalOptions {
   std::int64_t batches = 0, skip_top = 0;
   bool ema = false, timing = false;
   TaskOptions tasks{};
+};
+
+/// The routing log of an evaluation: written as FILE.partial, which finish() renames to FILE.
+class RoutingOutput {
+ public:
+  RoutingOutput(const std::string& file, std::vector<RoutingLog::Layer> layers, RoutingLog::Origin origin)
+      : file_(file), partial_(PartialFile::name_of(file)) {
+    std::filesystem::remove(partial_);  // left by an evaluation that was killed
+    log_.emplace(partial_, std::move(layers), -1, std::move(origin));
+  }
+  ~RoutingOutput() {
+    log_.reset();
+    std::error_code ignored;
+    std::filesystem::remove(partial_, ignored);  // does not exist after finish()
+  }
+  RoutingOutput(const RoutingOutput&) = delete;
+  RoutingOutput& operator=(const RoutingOutput&) = delete;
+
+  /// Writes the only record and publishes the file. Throws if it cannot be written.
+  void finish(std::int64_t step, std::span<const LayerRouting> record) {
+    log_->append(step, record);
+    log_.reset();
+    sync_path(partial_);
+    rename_path(partial_, file_);
+    sync_path(std::filesystem::absolute(file_).parent_path());
+  }
+
+ private:
+  std::filesystem::path file_, partial_;
+  std::optional<RoutingLog> log_;
 };
 
 /// Returns the keys that affect the loss and differ between training and this evaluation.
@@ -137,7 +171,7 @@ std::string changes_text(const CheckpointRun& run, const EvalOptions& options) {
   std::string text;
   const auto add = [&](const std::string& change) { text += (text.empty() ? "changed        " : ", ") + change; };
   for (const auto& [key, before, after] : changes(run))
-    add(fmt::format("{} = {} (trained with {})", key, after, before));
+    add(fmt::format("{} = {} (trained with {})", key, after, before.empty() ? "none" : before));
   if (options.ema) add("--ema: moving average of the weights");
   if (options.skip_top > 0) add(fmt::format("--skip-top = {}", options.skip_top));
   return text.empty() ? text : text + '\n';
@@ -224,6 +258,12 @@ int evaluate_tasks(const MpiSession& session, const CheckpointRun& run, const Ev
   if (session.rank() != 0) return 0;
   const std::string directory = run.reader.directory().string();
   const std::int64_t step = run.reader.header().step;
+  const std::exception_ptr unwritten = failure_of([&] {
+    if (!log) return;
+    log->write(results.log.data(), results.log.size());
+    log->close();
+    log->publish();
+  });
   if (json) {
     const nlohmann::ordered_json result{{"checkpoint", directory}, {"step", step},       {"skip_top", options.skip_top},
                                         {"ema", options.ema},      {"bos", encoded.bos}, {"changed", changes_json(run)},
@@ -234,11 +274,7 @@ int evaluate_tasks(const MpiSession& session, const CheckpointRun& run, const Ev
     print(fmt::format("checkpoint     {} (step {})\n", directory, step) + changes_text(run, options) + bos +
           task_table(results.scores));
   }
-  if (log) {  // last, so that the scores are printed even if the disk is full
-    log->write(results.log.data(), results.log.size());
-    log->close();
-    log->publish();
-  }
+  if (unwritten) std::rethrow_exception(unwritten);
   return 0;
 }
 
@@ -289,9 +325,9 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   model.skip_top(skip_top);
   Config counted = config;
   counted.batch.global = global_batch;  // with --batches the number of samples does not depend on the number of ranks
-  std::optional<RoutingLog> log;        // opened before the evaluation, since the file may not be writable
+  std::optional<RoutingOutput> log;     // opened before the evaluation, since the file may not be writable
   if (!routing.empty() && session.rank() == 0) {
-    log.emplace(routing, logged_layers(config, place_all_experts(config, setup->mesh.expert.size(), {})), -1,
+    log.emplace(routing, logged_layers(config, place_all_experts(config, setup->mesh.expert.size(), {})),
                 RoutingLog::Origin{.run_uuid = reader.header().run_uuid,
                                    .description = "Tokens that each expert received in an evaluation of " +
                                                   reader.directory().string() + " on " + config.data.valid});
@@ -320,6 +356,10 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
           reader.directory().string());
   const nlohmann::ordered_json times = timing ? timing_json(evaluation, seconds, *setup) : nlohmann::ordered_json();
   if (session.rank() != 0) return 0;
+  const std::exception_ptr unwritten = failure_of([&] {
+    if (tokens) tokens->finish();
+    if (log) log->finish(reader.header().step, routing_record(evaluation.routing, evaluation.positions));
+  });
 
   nlohmann::ordered_json result = summary(*run, options, evaluations, data.valid);
   if (timing) result["timing"] = times;
@@ -329,9 +369,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
     print(text(result) + changes_text(*run, options));
     if (const ChosenWidth width = width_of(config, evaluation); width.varies()) print(width_text(width) + '\n');
   }
-  // After the results, which are complete even if the disk is full.
-  if (tokens) tokens->finish();
-  if (log) log->append(reader.header().step, routing_record(evaluation.routing, evaluation.positions));
+  if (unwritten) std::rethrow_exception(unwritten);
   return 0;
 }
 

@@ -96,6 +96,16 @@ std::string about_program(const std::string& name) {
 
 std::string base_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
 
+/// Throws a usage Error for an option whose path begins with ~, since a folder of that name is never meant.
+void require_replaced_home(const Arguments& arguments) {
+  for (const std::string& argument : arguments) {
+    const std::size_t at = std::min(argument.find('='), argument.size());
+    const std::string name = argument.substr(0, at), value = argument.substr(std::min(at + 1, argument.size()));
+    const bool of_home = name.starts_with("--") && name != "--prompt" && (value == "~" || value.starts_with("~/"));
+    require_usage(!of_home, "{}: shells do not replace ~ behind =; write {} {}", argument, name, value);
+  }
+}
+
 int run(const MpiSession& session, const std::string& name, const Arguments& arguments) {
   const auto command = commands().find(name);
   if (command == commands().end()) {
@@ -105,6 +115,7 @@ int run(const MpiSession& session, const std::string& name, const Arguments& arg
     fail(ExitCode::usage, "no such command '{}': {}", name,
          nearest.empty() ? "see `lyceum --help`" : "did you mean " + nearest + "?");
   }
+  require_replaced_home(arguments);
   return command->second.run(session, arguments);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <string_view>
 
 namespace lyceum {
@@ -18,5 +19,17 @@ void print_exactly(std::string_view text);
 
 /// Flushes standard output, including std::cout. Throws as print() does if anything could not be written.
 void flush_output();
+
+/// Calls write() and returns what it throws, so that results can be printed before that is thrown again; null if
+/// nothing.
+template <class Write>
+std::exception_ptr failure_of(Write&& write) {
+  try {
+    write();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
 
 }  // namespace lyceum

@@ -111,7 +111,17 @@ Options parse(const Arguments& arguments) {
   return options;
 }
 
+/// Throws a usage Error if a prefix names a folder, in which the files would have no names.
+void require_name(const char* option, const std::string& prefix) {
+  const std::string name = std::filesystem::path(prefix).filename();
+  require_usage(prefix.empty() || !(name.empty() || name == "." || name == ".."),
+                "{} {} is a folder: add the name of the token files, as in {}", option, prefix,
+                (std::filesystem::path(prefix) / "train").string());
+}
+
 void check(const Options& options) {
+  require_name("--output", options.output);
+  require_name("--valid", options.valid);
   if (!options.merge.empty()) {
     require_usage(!options.output.empty(), "--output is missing; `lyceum tokenize --help` lists the options");
     require_usage(options.not_merged.empty(), "--{} has no effect with --merge, which only copies tokens: omit it",
@@ -240,6 +250,7 @@ CorpusFiles files_to_encode(const Options& options) {
     return std::filesystem::equivalent(file, options.tokenizer_file(), ignored);
   };
   std::erase_if(found.texts_like_records, is_tokenizer);
+  std::erase_if(found.texts_like_lists, is_tokenizer);
   std::erase_if(found.files, [&](const CorpusItem& item) {
     if (!is_tokenizer(item.document.file)) return false;
     found.skipped.add("the tokenizer", item.document.file.native());
@@ -248,12 +259,23 @@ CorpusFiles files_to_encode(const Options& options) {
   return found;
 }
 
+void warn_of_lists(const std::vector<std::filesystem::path>& files) {
+  if (files.empty()) return;
+  const std::string others = files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : "";
+  fmt::print(
+      stderr,
+      "warning: {}{}: read as text although it is a JSON array of objects; `jq -c '.[]' FILE > FILE.jsonl` makes "
+      "one record per line of it\n",
+      printable(files[0].native()), others);
+}
+
 void tokenize(const Options& options) {
   const CorpusFiles found = files_to_encode(options);
   require_input(!found.files.empty(), "no UTF-8 text file under {}{}{}", boost::algorithm::join(options.input, ", "),
                 found.skipped.count() > 0 ? "; skipped " : "", found.skipped.text());
   check_outputs(options, found.files);
   warn_of_records(found.texts_like_records);
+  warn_of_lists(found.texts_like_lists);
   const ChatTemplate* const chat = options.chat.empty() ? nullptr : &chat_template(options.chat);
   const Tokenizer tokenizer = tokenizer_for(options, found.files, chat);
   if (chat) require_template_tokens(*chat, tokenizer, options.tokenizer_file());

@@ -42,6 +42,17 @@ fs::path resolved(const fs::path& path) {
   return canonical.empty() ? absolute : canonical;
 }
 
+/// Throws a usage Error if a link, a pipe or a device has the name of an output, which would be replaced by a file.
+void require_file(const WrittenFile& written) {
+  std::error_code unexaminable;  // reported when the file is opened
+  const fs::file_status status = fs::symlink_status(written.file, unexaminable);
+  require_usage(!fs::is_symlink(status), "{} {} is a link, which would be replaced: name the file itself",
+                written.option, written.file.string());
+  require_usage(!fs::exists(status) || fs::is_regular_file(status) || fs::is_directory(status),
+                "{} {} is not a file, and would be replaced by one: name another file", written.option,
+                written.file.string());
+}
+
 bool is_present(const fs::path& path) { return identity_of(path).has_value(); }
 
 void require_not_of_a_run(const WrittenFile& written) {
@@ -79,7 +90,9 @@ void require_harmless(std::span<const WrittenFile> written, std::span<const fs::
          file.string());
   }
   for (const WrittenFile& one : written) {
-    if (!one.file.empty()) require_not_of_a_run(one);
+    if (one.file.empty()) continue;
+    require_not_of_a_run(one);
+    require_file(one);
   }
 }
 

@@ -18,6 +18,7 @@ struct WrittenFile {
 /// Throws a usage Error if writing the files would destroy
 /// - one of `read`, the files that the command reads, also under another name (a link, another spelling);
 /// - a file of a run (in a folder with checkpoints or starts.jsonl);
+/// - a link, a pipe or a device;
 /// - each other, since two options name the same file.
 ///
 /// Nor may a file be in a checkpoint (a folder with manifest.json and index.h5). Also examines the temporary names that

@@ -134,8 +134,9 @@ std::string lenient_problem(const Domain& domain, const std::string& value) {
 }
 
 std::string problem_of(const Domain& domain, const std::string& value) {
-  if ((' ' + value).find(" ~/") != std::string::npos) {
-    return "must not contain ~/ at the beginning of a path, which only a shell would replace by a folder";
+  const std::string padded = ' ' + value + ' ';
+  if (padded.find(" ~/") != std::string::npos || padded.find(" ~ ") != std::string::npos) {
+    return "must not contain a path that begins with ~, which only a shell would replace by a folder";
   }
   return lenient_problem(domain, value);
 }

@@ -1,4 +1,5 @@
 """Names the hardware of this machine, as pages state it."""
+import os
 import platform
 import subprocess
 from pathlib import Path
@@ -15,7 +16,9 @@ def name_of(device: str) -> str:
 
 def _gpu() -> str:
     try:
-        found = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True)
+        used = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+        found = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", *([f"--id={used}"] if used else [])], capture_output=True,
+                               text=True)
     except FileNotFoundError:
         found = None
     if found is None or found.returncode or not found.stdout.strip():

@@ -57,8 +57,9 @@ def arguments():
     return given
 
 
-def path_of(named: str | None) -> str:
-    for candidate in [named] if named else [project / "build/cpu/apps/lyceum", project / "build/cuda/apps/lyceum", "lyceum"]:
+def path_of(named: str | None, device: str) -> str:
+    builds = ["cpu", "cuda"] if device == "cpu" else ["cuda"]  # a build with CUDA trains on CPUs, too
+    for candidate in [named] if named else [*(project / f"build/{build}/apps/lyceum" for build in builds), "lyceum"]:
         if found := shutil.which(str(candidate)):
             return found
     raise Failed(f"the program {named} does not exist: check --lyceum" if named else "lyceum is not built: run scripts/test.sh or cmake --build, or set --lyceum", 2)
@@ -118,7 +119,7 @@ def main() -> int:
     names = names_of(given, out)
     if not names:
         return 0
-    program = Program(path_of(given.lyceum))
+    program = Program(path_of(given.lyceum, given.device))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda *_: program.stop())
 

@@ -137,7 +137,7 @@ def _seeds_needed(pages: dict[str, dict], experiments: dict) -> str:
     """Returns the table of the seeds that claims which are not seen would need, those with the least training first."""
     rows = []
     for name, page in pages.items():
-        hours = page["made"]["seconds_of_training"] / page["made"]["seeds"] / 3600 if _on_cpu(page) else experiments[name].core_hours
+        hours = page["made"]["seconds_of_training"] / page["made"]["seeds"] / 3600 if _on_cpu(page) else experiments[name].core_hours or math.inf
         for claim in (Claim(**fields) for fields in page["claims"]):
             if claim.verdict != "not seen" or len(claim.seeds) < 2:
                 continue
@@ -146,7 +146,7 @@ def _seeds_needed(pages: dict[str, dict], experiments: dict) -> str:
             shown = lambda count: "" if count is None else "over 1,000" if math.isinf(count) else str(count)
             least = min(count for count in needed if count is not None)
             rows.append((least * hours, [f"[{name}]({name}.md): {claim.text}", "" if effect is None else f"{effect:+.3f}", f"{here:+.3f} ± {deviation:.3f}",
-                                         shown(needed[0]), shown(needed[1]), f"{hours:.1f}"]))
+                                         shown(needed[0]), shown(needed[1]), "" if math.isinf(hours) else f"{hours:.1f}"]))
     return table(["claim", "paper, nats", "here, mean ± sd", "seeds for the paper's effect", "seeds for that measured here", "core-hours per seed"],
                  [row for _, row in sorted(rows, key=lambda each: each[0])])
 

@@ -278,8 +278,9 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
       {"checkpoint.resume=", "must not be empty"},
       {"data.train=a #b", "where a comment would begin"},
       {"data.train=;b", "where a comment would begin"},
-      {"data.train=0.3 a 0.7 ~/b", "~/ at the beginning of a path"},
-      {"run.dir=~/a", "~/ at the beginning of a path"},
+      {"data.train=0.3 a 0.7 ~/b", "a path that begins with ~"},
+      {"run.dir=~/a", "a path that begins with ~"},
+      {"run.dir=~", "a path that begins with ~"},
       {"data.train=a ", "begin or end with a space"},
       {"data.train=a\nb", "control characters"},
   };

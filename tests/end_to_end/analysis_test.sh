@@ -207,6 +207,13 @@ says err '^expert_load.py: .*set parallel.expert above 1'
 log_tokens() { expect 0 "$lyceum" eval "--checkpoint=$work/run/checkpoints$2" "--batches=$3" "--token-log=$work/$1.h5"; }
 log_tokens old /step-00000005 2
 log_tokens less "" 1
+# Logs are written although the results cannot be printed, and nothing that is no regular file is replaced.
+"$lyceum" eval "--checkpoint=$work/run" --batches=1 "--token-log=$work/kept.h5" "--routing=$work/counted.h5" >/dev/full 2>"$work/err" &&
+  fail "the error does not report that nothing could be printed"
+[[ -s $work/kept.h5 && -s $work/counted.h5 ]] || fail "logs were lost with the results"
+mkfifo "$work/pipe"
+expect 2 "$lyceum" compare "$work/run" --html "$work/pipe"
+says err '^lyceum compare: --html .*/pipe is not a file'
 # The results are printed although the end of the log is not written.
 limit=$(($(stat -c %s "$work/less.h5") / 1024 - 1))
 (ulimit -f $limit && exec "$lyceum" eval "--checkpoint=$work/run" --batches=1 "--token-log=$work/cut.h5") >"$work/out" 2>"$work/err" &&

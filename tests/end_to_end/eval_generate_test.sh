@@ -83,7 +83,7 @@ says err "moe.top_k_start applies to training only: set moe.top_k"
 
 # A sliding window, equally on every mesh. A window of the whole sequence changes nothing.
 expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --batches=2 --model.window=4 --model.window_layers=0,1
-says out '^changed +model.window = 4 \(trained with 0\), model.window_layers = 0,1 \(trained with \)$'
+says out '^changed +model.window = 4 \(trained with 0\), model.window_layers = 0,1 \(trained with none\)$'
 expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --batches=2 --json --model.window=1
 narrow=$(value loss)
 python3 -c "import sys; sys.exit(not abs($narrow - $loss) > 2e-6)" || fail "a loss of $loss, however narrow the window"

@@ -176,6 +176,9 @@ with() {
 }
 with 's/"silu"/"gelu"/'
 refused 3 'hidden_act = "gelu"' import-hf "$work/odd"
+cp -r "$models/llama" "$work/pointers"
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 42\n' >"$work/pointers/tokenizer.json"
+refused 3 'pointers/tokenizer.json is a pointer of Git LFS; .git lfs pull. replaces it by the file' import-hf "$work/pointers"
 with 's/"default"/"dynamic"/'
 refused 3 'rope_parameters has rope_type = "dynamic": Lyceum supports' import-hf "$work/odd"
 with 's/"default"/"linear", "factor": 0.5/'

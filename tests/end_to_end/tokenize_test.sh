@@ -78,6 +78,19 @@ for name in t t u; do
   grep -q '"documents": 1,' beside/$name.json || fail "beside/$name has other documents: $(cat beside/$name.json)"
 done
 grep -q 'a description of token files (.*/beside/t.json)' out || fail "nothing says that a description was skipped"
+# What is no regular file is not replaced, a folder is no name, and shells do not replace ~ everywhere.
+ln -s corpus.jsonl own/link.bin && mkfifo own/pipe.bin
+text=("$lyceum" tokenize --tokenizer tok.model --input "$root/README.md")
+expect_exit 2 "--output own/link.bin is a link" "${text[@]}" --output own/link
+expect_exit 2 "--output own/pipe.bin is not a file" "${text[@]}" --output own/pipe
+expect_exit 2 "--output own/ is a folder: add the name of the token files, as in own/train" "${text[@]}" --output own/
+expect_exit 2 "--valid . is a folder" "${text[@]}" --output o --valid .
+expect_exit 2 "--output=~/o: shells do not replace ~ behind =; write --output ~/o" "${text[@]}" '--output=~/o'
+[ -L own/link.bin ] && [ -p own/pipe.bin ] && [ ! -e own/.bin ] && [ ! -e '~' ] || fail "something was replaced or made"
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 42\n' >own/pointer.model
+expect_exit 3 "the tokenizer own/pointer.model is a pointer of Git LFS" "$lyceum" tokenize --tokenizer own/pointer.model --input "$root/README.md" --output o
+echo '[{"text": "a"}, {"text": "b"}]' >own/list.json
+expect_exit 0 "own/list.json: read as text although it is a JSON array of objects" "$lyceum" tokenize --tokenizer tok.model --input own/list.json --output list
 expect_exit 2 "--output and --valid name the same file, ./o.bin" run --output o --valid ./o
 expect_exit 2 "holds nothing out without --valid" run --output o --valid-fraction 0.5
 expect_exit 2 "--threads 100000 is not between 1 and 4096" run --output o --threads 100000

@@ -13,6 +13,8 @@
 #include "convert/hugging_face/stacked_experts.h"
 #include "core/error.h"
 #include "io/data/tokenizer/tokenizer.h"
+#include "io/files/git_lfs.h"
+#include "io/files/whole_file.h"
 #include "io/text/table.h"
 #include "model/model_tensors.h"
 #include "model/routing/mixture.h"
@@ -139,6 +141,7 @@ fs::path find_tokenizer_file(const ModelFolder& model, std::vector<std::string>&
   for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
     const fs::path file = model.path() / name;
     if (!has_file(file)) continue;
+    require_input(!is_lfs_pointer(read_part_of_file(file, 0, 64)), "{} is {}", file.string(), lfs_pointer_advice);
     try {
       const Tokenizer readable(file);
       return file;

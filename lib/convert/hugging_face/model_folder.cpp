@@ -13,6 +13,7 @@
 #include "convert/hugging_face/fields.h"
 #include "convert/hugging_face/modules.h"
 #include "core/error.h"
+#include "io/files/git_lfs.h"
 #include "io/files/system_reason.h"
 #include "io/files/whole_file.h"
 #include "io/text/json.h"
@@ -77,6 +78,7 @@ bool has_file(const fs::path& file) {
 Json read_object(const fs::path& file) {
   return name_file_in_errors(file, [&] {
     const std::string text = read_whole_file(file);
+    require_input(!is_lfs_pointer(text), "it is {}", lfs_pointer_advice);
     require_shallow(text);
     Json json = Json::parse(text);
     require_input(json.is_object(), "it is not a JSON object");

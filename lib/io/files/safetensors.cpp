@@ -12,6 +12,7 @@
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/round_up.h"
+#include "io/files/git_lfs.h"
 #include "io/text/json.h"
 #include "io/text/utf8.h"
 
@@ -113,10 +114,9 @@ void require_gapless(std::vector<Entry> tensors, std::uint64_t at, std::uint64_t
 std::vector<Entry> read_header(const InputFile& file) {
   constexpr std::uint64_t prefix = sizeof(std::uint64_t);
   require_input(file.size() >= prefix, "it has only {} bytes", file.size());
-  constexpr std::string_view lfs_pointer = "version https://git-lfs";
-  std::string beginning(std::min<std::uint64_t>(file.size(), lfs_pointer.size()), '\0');
+  std::string beginning(std::min<std::uint64_t>(file.size(), 64), '\0');
   file.read_values(0, std::span(beginning));
-  require_input(beginning != lfs_pointer, "it is a pointer of Git LFS; `git lfs pull` replaces it by the file");
+  require_input(!is_lfs_pointer(beginning), "it is {}", lfs_pointer_advice);
   const auto length = file.get<std::uint64_t>(0);
   require_input(length <= std::min(most_header_bytes, file.size() - prefix),
                 "its header would have {} bytes, but a file of {} can contain at most {}", length, file.size(),

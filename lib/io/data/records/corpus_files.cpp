@@ -16,6 +16,7 @@
 #include "io/data/records/json_lines.h"
 #include "io/data/records/plain_text.h"
 #include "io/data/records/record_formats.h"
+#include "io/files/git_lfs.h"
 #include "io/files/system_reason.h"
 #include "io/files/text_stream.h"
 #include "io/text/utf8.h"
@@ -45,6 +46,19 @@ const char* made_by_tokenize(std::string_view beginning) {
   if (is("{\n  \"bytes\": ", "\n  \"tokenizer_sha256\": \"")) return "a description of token files";
   if (is("{\n  \"encoding\": \"", "\n  \"outputs\": [")) return "the progress of an encoding";
   return "";
+}
+
+/// True if a name is that of token files, or of their unfinished parts, beside an index or the progress of an encoding.
+/// (Their bytes may look like text.)
+bool is_part_of_tokens(const fs::path& path) {
+  fs::path prefix = path;
+  if (prefix.extension() == ".partial") prefix.replace_extension();
+  if (prefix.extension() != ".bin" && prefix.extension() != ".mask" && prefix.extension() != ".lengths") return false;
+  std::error_code ignored;
+  const auto is_beside = [&](const char* ending) {
+    return fs::exists(fs::path(prefix).replace_extension(ending), ignored);
+  };
+  return is_beside(".idx") || is_beside(".progress");
 }
 
 /// Returns why stat() failed with `error`. `linked`: the path leads through a link.
@@ -94,6 +108,8 @@ class FileSearch {
     for (const auto& [path, why] : skipped_) result.skipped.add(why, path.native());
     std::ranges::sort(like_records_);
     result.texts_like_records = std::move(like_records_);
+    std::ranges::sort(like_lists_);
+    result.texts_like_lists = std::move(like_lists_);
     return result;
   }
 
@@ -167,12 +183,20 @@ class FileSearch {
 
   /// Returns the item of a file; nothing if the file is skipped.
   std::optional<CorpusItem> examine(const fs::path& path, bool all_records) {
+    if (is_part_of_tokens(path)) {
+      skipped_[path] = "token files";
+      return std::nullopt;
+    }
     std::string beginning(examined_bytes, '\0');
     TextStream stream(path);
     beginning.resize(stream.read(beginning));
     for (char next; cut_character_bytes(beginning) > 0 && stream.read({&next, 1}) == 1;) beginning += next;
     if (const std::string made = made_by_tokenize(beginning); !made.empty()) {
       skipped_[path] = made;
+      return std::nullopt;
+    }
+    if (is_lfs_pointer(beginning)) {
+      skipped_[path] = lfs_pointer_advice;
       return std::nullopt;
     }
     const RecordFormat& format = format_of(path, beginning, all_records);
@@ -184,6 +208,7 @@ class FileSearch {
     const std::uintmax_t bytes = fs::file_size(path, error);
     require_input(!error, "{} cannot be read: {}", path.native(), error.message());
     const bool is_text = &format == &plain_text;
+    if (is_text && begins_with_list_of_records(beginning)) like_lists_.push_back(path);
     if (is_text && begins_with_record(std::move(beginning), stream)) like_records_.push_back(path);
     return CorpusItem{.format = &format,
                       .document = {path, 0, static_cast<std::int64_t>(bytes)},
@@ -195,7 +220,7 @@ class FileSearch {
   std::map<Identity, fs::path> folders_;  // folders that were listed, and the name under which each was
   std::vector<fs::path> links_;           // found below the roots
   std::map<fs::path, std::string> skipped_;
-  std::vector<fs::path> like_records_;
+  std::vector<fs::path> like_records_, like_lists_;
 };
 
 }  // namespace

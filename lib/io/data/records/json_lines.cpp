@@ -156,6 +156,15 @@ bool begins_with_record(std::string beginning, TextStream& stream) {
   }
 }
 
+bool begins_with_list_of_records(std::string_view beginning) {
+  for (const char expected : {'[', '{', '"'}) {
+    const std::size_t at = beginning.find_first_not_of(" \t\r\n");
+    if (at == std::string_view::npos || beginning[at] != expected) return false;
+    beginning.remove_prefix(at + 1);
+  }
+  return true;
+}
+
 const RecordFormat json_lines{.number = 1,
                               .why_unreadable = why_unreadable,
                               .open = [](const CorpusItem& item, const RecordPosition& from,

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "io/data/tokenizer/json/tokenizer_json.h"
 #include "io/data/tokenizer/sentencepiece/sentencepiece_model.h"
+#include "io/files/git_lfs.h"
 #include "io/files/system_reason.h"
 #include "io/files/whole_file.h"
 
@@ -36,6 +37,7 @@ Tokenizer::Tokenizer(const std::filesystem::path& file) {
                 file.native());
   require_input(!error, "the tokenizer {} cannot be read: {}", file.native(), system_reason(error));
   const std::string bytes = read_whole_file(file);
+  require_input(!is_lfs_pointer(bytes), "the tokenizer {} is {}", file.native(), lfs_pointer_advice);
   if (is_json(bytes)) {
     implementation_.reset(new Implementation{TokenizerJson(bytes, file.native())});
   } else {

@@ -93,6 +93,44 @@ TEST(FindCorpusFiles, LeavesOutWhatTokenizeWrites) {
   EXPECT_EQ(find_corpus_files(std::vector<std::string>{root}, false).files.size(), 2u);
 }
 
+TEST(FindCorpusFiles, LeavesOutTokenFilesThatLookLikeText) {
+  const TemporaryDirectory directory;
+  const auto root = std::filesystem::canonical(directory.path());
+  for (const char* name : {"a.v1.bin", "b.bin.partial", "c.bin", "d.mask"}) write_whole_file(root / name, "like text");
+  write_whole_file(root / "a.v1.idx", std::string("MMIDIDX\0\0", 9));
+  write_whole_file(root / "b.progress", "{}");
+  const CorpusFiles found = find_corpus_files(std::vector<std::string>{root}, false);
+  std::vector<fs::path> names;
+  for (const CorpusItem& item : found.files) names.push_back(item.document.file.filename());
+  EXPECT_THAT(names, ElementsAre("b.progress", "c.bin", "d.mask"));  // without an index, they are anything
+  EXPECT_THAT(found.skipped.text(), testing::HasSubstr("2 token files (" + (root / "a.v1.bin").string()));
+}
+
+TEST(FindCorpusFiles, LeavesOutPointersOfGitLfs) {
+  const TemporaryDirectory directory;
+  const auto root = std::filesystem::canonical(directory.path());
+  write_whole_file(root / "a.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 42\n");
+  write_whole_file(root / "b.txt", "version https://git-lfs.github.com is where they are described");
+  for (const bool all_records : {false, true}) {
+    const CorpusFiles found = find_corpus_files(std::vector<std::string>{root / "a.txt"}, all_records);
+    EXPECT_TRUE(found.files.empty());
+    EXPECT_THAT(found.skipped.text(), testing::HasSubstr("1 a pointer of Git LFS; `git lfs pull`"));
+  }
+  EXPECT_EQ(find_corpus_files(std::vector<std::string>{root}, false).files.size(), 1u);
+}
+
+TEST(FindCorpusFiles, NamesTextsThatAreListsOfRecords) {
+  const TemporaryDirectory directory;
+  const auto root = std::filesystem::canonical(directory.path());
+  write_whole_file(root / "a.json", "[\n  {\n    \"text\": \"x\"}]");
+  write_whole_file(root / "b.json", R"( [{"text": "x"}])");
+  write_whole_file(root / "c.json", R"([["x"]])");
+  write_whole_file(root / "d.txt", "[{x}] is no JSON");
+  const CorpusFiles found = find_corpus_files(std::vector<std::string>{root}, false);
+  EXPECT_EQ(found.files.size(), 4u);
+  EXPECT_THAT(found.texts_like_lists, ElementsAre(root / "a.json", root / "b.json"));
+}
+
 TEST(FindCorpusFiles, ACharacterThatEndsWithTheFileIsNotText) {
   const TemporaryDirectory directory;
   const fs::path root = fs::canonical(directory.path());
