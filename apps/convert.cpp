@@ -17,6 +17,7 @@
 #include "apps/output.h"
 #include "apps/run_config.h"
 #include "apps/version.h"
+#include "apps/written_files.h"
 #include "config/check.h"
 #include "convert/transforms/conversion.h"
 #include "core/error.h"
@@ -154,6 +155,7 @@ ConversionRequest request_of(const ParsedOptions& parsed, ConvertOptions& option
                 : request.transform == import_hf ? "one folder"
                                                  : "one checkpoint or run");
   require_usage(!options.out.empty(), "--out is missing: name the folder to create");
+  require_outside_checkpoints("--out", options.out);
   require_usage(!options.ema || request.transform != import_hf, "--ema does not apply to {}", import_hf);
   for (const auto& [option, owners] : own_options()) {
     const bool used = parsed.values.count(option) && !parsed.values[option].defaulted();

@@ -55,6 +55,10 @@ void require_file(const WrittenFile& written) {
 
 bool is_present(const fs::path& path) { return identity_of(path).has_value(); }
 
+bool is_checkpoint(const fs::path& folder) {
+  return is_present(folder / manifest_name) && is_present(folder / "index.h5");
+}
+
 void require_not_of_a_run(const WrittenFile& written) {
   constexpr std::array names{"config.ini", "gemm.json", "LOCK", "metrics.jsonl", "routing.h5", "starts.jsonl"};
   const fs::path file = resolved(written.file);
@@ -63,9 +67,8 @@ void require_not_of_a_run(const WrittenFile& written) {
                       (is_present(folder / "starts.jsonl") || is_present(folder / "checkpoints"));
   require_usage(!of_run, "{} {} would replace a file of the run {}: name another file", written.option,
                 written.file.string(), folder.string());
-  require_usage(!is_present(folder / manifest_name) || !is_present(folder / "index.h5"),
-                "{} {} would be in the checkpoint {}: name a file in another folder", written.option,
-                written.file.string(), folder.string());
+  require_usage(!is_checkpoint(folder), "{} {} would be in the checkpoint {}: name a file in another folder",
+                written.option, written.file.string(), folder.string());
 }
 
 }  // namespace
@@ -93,6 +96,15 @@ void require_harmless(std::span<const WrittenFile> written, std::span<const fs::
     if (one.file.empty()) continue;
     require_not_of_a_run(one);
     require_file(one);
+  }
+}
+
+void require_outside_checkpoints(const std::string& option, const fs::path& folder) {
+  const fs::path path = resolved(folder), whole = path.has_filename() ? path : path.parent_path();  // ends in a slash
+  for (const fs::path& each : {whole, whole.parent_path()}) {
+    require_usage(!is_checkpoint(each) && !is_present(each / "LATEST"),
+                  "{} {} would be in {}, which has the checkpoints of a run: name a folder elsewhere", option,
+                  folder.string(), each.string());
   }
 }
 

@@ -165,6 +165,10 @@ refused 3 "has no layer 1|has [0-9]+ experts in layer" prune "$work/pruned" "${p
 refused 3 "neither a checkpoint|no such" reset "$work/data"
 expect 2 "$lyceum" convert reset "$work/dense" --out "$work/sparse"
 says err "contains checkpoints: name another folder"
+for folder in checkpoints checkpoints/ checkpoints/new "$(cd "$work/dense" && echo checkpoints/step-*)"; do
+  expect 2 "$lyceum" convert reset "$work/sparse" --out "$work/dense/$folder"
+  says err "would be in $work/dense/checkpoints[^ ]*, which has the checkpoints of a run: name a folder elsewhere"
+done
 (ulimit -f 24 && exec "$lyceum" convert reset "$work/dense" --out "$work/none") >"$work/out" 2>"$work/err" && fail "the error does not report the full disk"
 says err "not saved: "
 [[ ! -e $work/none ]] || fail "files are left after a conversion on a full disk: $(find "$work/none")"
