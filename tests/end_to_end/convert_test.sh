@@ -165,7 +165,7 @@ refused 3 "has no layer 1|has [0-9]+ experts in layer" prune "$work/pruned" "${p
 refused 3 "neither a checkpoint|no such" reset "$work/data"
 expect 2 "$lyceum" convert reset "$work/dense" --out "$work/sparse"
 says err "contains checkpoints: name another folder"
-for folder in checkpoints checkpoints/ checkpoints/new "$(cd "$work/dense" && echo checkpoints/step-*)"; do
+for folder in checkpoints checkpoints/ checkpoints/new checkpoints/step-00000012; do
   expect 2 "$lyceum" convert reset "$work/sparse" --out "$work/dense/$folder"
   says err "would be in $work/dense/checkpoints[^ ]*, which has the checkpoints of a run: name a folder elsewhere"
 done
