@@ -67,8 +67,9 @@ void require_not_of_a_run(const WrittenFile& written) {
                       (is_present(folder / "starts.jsonl") || is_present(folder / "checkpoints"));
   require_usage(!of_run, "{} {} would replace a file of the run {}: name another file", written.option,
                 written.file.string(), folder.string());
-  require_usage(!is_checkpoint(folder), "{} {} would be in the checkpoint {}: name a file in another folder",
-                written.option, written.file.string(), folder.string());
+  require_usage(!is_checkpoint(folder) && !is_present(folder / "LATEST"),
+                "{} {} would be in {}, which has checkpoints: name a file in another folder", written.option,
+                written.file.string(), folder.string());
 }
 
 }  // namespace

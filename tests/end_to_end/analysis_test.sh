@@ -70,7 +70,8 @@ keeps "--html .* would replace a file of the run $work/run" "$lyceum" compare "$
 keeps "--svg .* would replace .*, which is read" "$lyceum" plan "--config=$config" --svg "$config"
 evaluated=("$lyceum" eval "--checkpoint=$work/run" --batches=1)
 keeps "--routing .* would replace a file of the run" "${evaluated[@]}" --routing "$work/run/routing.h5"
-keeps "--token-log .* would be in the checkpoint" "${evaluated[@]}" --token-log "$checkpoint/index.h5"
+keeps "--token-log .* would be in .*, which has checkpoints" "${evaluated[@]}" --token-log "$checkpoint/index.h5"
+keeps "--html .* would be in .*, which has checkpoints" "$lyceum" compare "$work/run" --html "$work/run/checkpoints/LATEST"
 keeps "--token-log .* would replace .*, which is read" "${evaluated[@]}" "--config=$config" --token-log "$config"
 keeps "--token-log .* would replace .*valid.bin, which is read" "${evaluated[@]}" --token-log "$work/data/valid.bin"
 keeps "--routing and --token-log name the same file" "${evaluated[@]}" --routing "$work/both.h5" --token-log "$work/./both.h5"

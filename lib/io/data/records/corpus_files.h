@@ -26,7 +26,7 @@ struct CorpusFiles {
 /// - A file with several names is read once. Names whose ending names a format take precedence over others, then the
 ///   file's own name over links, then the first in the order of paths.
 /// - Files and folders below a root whose names begin with a dot are left out, and so is what `lyceum tokenize` writes,
-/// in any folder.
+///   in any folder.
 /// - Everything that is left out is counted in `skipped`.
 ///
 /// Throws a bad_input Error if a root does not exist or is neither a file nor a folder, or if a file cannot be read;

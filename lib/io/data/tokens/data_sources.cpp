@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -41,9 +42,9 @@ std::vector<DataSource> data_sources(std::string_view key, const std::string& te
     require_usage(*weight > 0 && std::isfinite(*weight), "{} = {}: the weight {} is not positive", key, text, words[i]);
     sources.push_back({.prefix = words[i + 1], .weight = *weight});
   }
-  std::set<std::string_view> prefixes;
+  std::set<std::filesystem::path> prefixes;  // a/b and ./a/b are the same
   for (const DataSource& source : sources) {
-    require_usage(prefixes.insert(source.prefix).second,
+    require_usage(prefixes.insert(std::filesystem::path(source.prefix).lexically_normal()).second,
                   "{} = {}: {} occurs twice; give it once, with the sum of its weights", key, text, source.prefix);
   }
   return sources;

@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "io/files/open_regular.h"
 #include "io/files/system_reason.h"
+#include "io/text/utf8.h"
 
 namespace lyceum {
 namespace {
@@ -51,6 +52,7 @@ std::string sources_of_file(const std::filesystem::path& file) {
   std::optional<bool> weighted;
   std::string value, line;
   for (std::int64_t number = 1; std::getline(in, line); ++number) {
+    if (number == 1 && line.starts_with(byte_order_mark)) line.erase(0, byte_order_mark.size());
     const std::vector<std::string> words = words_of_line(line);
     if (words.empty()) continue;
     const std::string where = fmt::format("{}:{}", file.string(), number);

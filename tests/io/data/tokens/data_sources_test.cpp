@@ -26,7 +26,8 @@ TEST(DataSources, AreReadFromAText) {
   writer.add_document(std::vector<std::int32_t>{1, 2, 3, 4});
   writer.finish();
   EXPECT_EQ(of(spaced), (Sources{{spaced}}));
-  for (const char* const wrong : {"0.7 a b", "0.7 a 0 b", "-1 a", "1 a nan b", "0.5 a 0.5 a", "a b a", "1 a x b"}) {
+  for (const char* const wrong :
+       {"0.7 a b", "0.7 a 0 b", "-1 a", "1 a nan b", "0.5 a 0.5 a", "0.5 a 0.5 ./a", "a b a", "1 a x b"}) {
     EXPECT_THROW(of(wrong), Error) << wrong;
   }
 }

@@ -30,6 +30,9 @@ TEST_F(SourceList, BecomesTheValueOfAKey) {
   EXPECT_EQ(of("data/a"), "data/a");
   EXPECT_EQ(of("# a comment\n\n 0.7\tdata/web # most\r\n3e-1 data/c#\n#0.5 data/off\n"), "0.7 data/web 3e-1 data/c#");
   EXPECT_EQ(of("a\nb\nc\n"), "a b c");
+  EXPECT_EQ(of("\xEF\xBB\xBF"
+               "a\n"),
+            "a");  // a byte order mark
   std::string many;
   for (int i = 0; i < 1000; ++i) many += std::to_string(i + 1) + " data/" + std::to_string(i) + "\n";
   const std::vector<DataSource> sources = data_sources("data.train", of(many));
