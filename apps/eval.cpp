@@ -72,6 +72,7 @@ class RoutingOutput {
   /// Writes the only record and publishes the file. Throws if it cannot be written.
   void finish(std::int64_t step, std::span<const LayerRouting> record) {
     log_->append(step, record);
+    require(log_->finish(), "{}: another program holds it open", partial_.string());
     log_.reset();
     sync_path(partial_);
     rename_path(partial_, file_);
@@ -356,10 +357,14 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
           reader.directory().string());
   const nlohmann::ordered_json times = timing ? timing_json(evaluation, seconds, *setup) : nlohmann::ordered_json();
   if (session.rank() != 0) return 0;
-  const std::exception_ptr unwritten = failure_of([&] {
-    if (tokens) tokens->finish();
-    if (log) log->finish(reader.header().step, routing_record(evaluation.routing, evaluation.positions));
-  });
+  const std::array unwritten{failure_of([&] {
+                               if (tokens) tokens->finish();
+                             }),
+                             failure_of([&] {
+                               if (log)
+                                 log->finish(reader.header().step,
+                                             routing_record(evaluation.routing, evaluation.positions));
+                             })};
 
   nlohmann::ordered_json result = summary(*run, options, evaluations, data.valid);
   if (timing) result["timing"] = times;
@@ -369,7 +374,9 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
     print(text(result) + changes_text(*run, options));
     if (const ChosenWidth width = width_of(config, evaluation); width.varies()) print(width_text(width) + '\n');
   }
-  if (unwritten) std::rethrow_exception(unwritten);
+  for (const std::exception_ptr& failure : unwritten) {
+    if (failure) std::rethrow_exception(failure);
+  }
   return 0;
 }
 

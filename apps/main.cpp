@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -98,10 +99,11 @@ std::string base_name(const std::string& path) { return path.substr(path.find_la
 
 /// Throws a usage Error for an option whose path begins with ~, since a folder of that name is never meant.
 void require_replaced_home(const Arguments& arguments) {
+  const std::set<std::string> texts{"--prompt", "--stop", "--system", "--title"};  // options that name no path
   for (const std::string& argument : arguments) {
     const std::size_t at = std::min(argument.find('='), argument.size());
     const std::string name = argument.substr(0, at), value = argument.substr(std::min(at + 1, argument.size()));
-    const bool of_home = name.starts_with("--") && name != "--prompt" && (value == "~" || value.starts_with("~/"));
+    const bool of_home = name.starts_with("--") && !texts.contains(name) && (value == "~" || value.starts_with("~/"));
     require_usage(!of_home, "{}: shells do not replace ~ behind =; write {} {}", argument, name, value);
   }
 }

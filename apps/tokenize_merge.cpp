@@ -2,7 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <utility>
+
 #include "apps/output.h"
+#include "apps/written_files.h"
 #include "core/error.h"
 #include "io/data/tokens/data_sources.h"
 #include "io/data/tokens/merge_tokens.h"
@@ -36,6 +42,11 @@ std::vector<std::string> prefixes_of(const std::vector<std::string>& sources) {
 
 void merge_sources(const std::vector<std::string>& sources, const std::string& output) {
   const std::vector<std::string> prefixes = prefixes_of(sources);
+  std::vector<WrittenFile> written;
+  for (std::filesystem::path& file : files_of_tokens(output)) written.push_back({"--output", std::move(file)});
+  std::vector<std::filesystem::path> read;
+  for (const std::string& prefix : prefixes) std::ranges::move(files_of_tokens(prefix), std::back_inserter(read));
+  require_harmless(written, read);
   const MergedTokens merged = merge_tokens(prefixes, output);
   print(" documents         tokens  prefix\n");
   print(fmt::format("{:>10} {:>14}  {}\n", merged.documents, merged.tokens, output));

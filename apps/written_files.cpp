@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "io/checkpoint/directory.h"
 #include "io/checkpoint/manifest.h"
 #include "io/data/encoding/encoding_journal.h"
 #include "io/data/tokens/megatron_format.h"
@@ -67,7 +68,7 @@ void require_not_of_a_run(const WrittenFile& written) {
                       (is_present(folder / "starts.jsonl") || is_present(folder / "checkpoints"));
   require_usage(!of_run, "{} {} would replace a file of the run {}: name another file", written.option,
                 written.file.string(), folder.string());
-  require_usage(!is_checkpoint(folder) && !is_present(folder / "LATEST"),
+  require_usage(!is_checkpoint(folder) && list_checkpoints(folder).empty(),
                 "{} {} would be in {}, which has checkpoints: name a file in another folder", written.option,
                 written.file.string(), folder.string());
 }
@@ -97,13 +98,14 @@ void require_harmless(std::span<const WrittenFile> written, std::span<const fs::
     if (one.file.empty()) continue;
     require_not_of_a_run(one);
     require_file(one);
+    require_file({one.option, PartialFile::name_of(one.file.string())});
   }
 }
 
 void require_outside_checkpoints(const std::string& option, const fs::path& folder) {
   const fs::path path = resolved(folder), whole = path.has_filename() ? path : path.parent_path();  // ends in a slash
   for (const fs::path& each : {whole, whole.parent_path()}) {
-    require_usage(!is_checkpoint(each) && !is_present(each / "LATEST"),
+    require_usage(!is_checkpoint(each) && list_checkpoints(each).empty(),
                   "{} {} would be in {}, which has the checkpoints of a run: name a folder elsewhere", option,
                   folder.string(), each.string());
   }

@@ -26,7 +26,7 @@ struct WrittenFile {
 void require_harmless(std::span<const WrittenFile> written, std::span<const std::filesystem::path> read);
 
 /// Throws a usage Error if a folder that a command makes would be a checkpoint, a folder of checkpoints, or in one of
-/// them, where `lyceum train` removes old checkpoints. `option`: the option that names the folder.
+/// them. `option`: the option that names the folder.
 void require_outside_checkpoints(const std::string& option, const std::filesystem::path& folder);
 
 /// Returns the files of a prefix of tokens: the tokens, their index, the description, the mask, and the journal and the

@@ -117,7 +117,7 @@ std::string problem_of(const Domain& domain, const List& values) {
 }
 
 /// Checks that a text is allowed and can be written to an INI file and read back unchanged.
-std::string lenient_problem(const Domain& domain, const std::string& value) {
+std::string problem_of(const Domain& domain, const std::string& value) {
   if (!domain.names.empty() && std::find(domain.names.begin(), domain.names.end(), value) == domain.names.end()) {
     return fmt::format("must be {}{}", domain.names.size() > 1 ? "one of " : "", joined(domain.names, ", "));
   }
@@ -133,12 +133,13 @@ std::string lenient_problem(const Domain& domain, const std::string& value) {
   return {};
 }
 
-std::string problem_of(const Domain& domain, const std::string& value) {
+/// Returns what is wrong with a value that is given now, in addition to problem_of(); values of earlier runs are read
+/// as they are.
+std::string given_problem(const auto&) { return {}; }
+std::string given_problem(const std::string& value) {
   const std::string padded = ' ' + value + ' ';
-  if (padded.find(" ~/") != std::string::npos || padded.find(" ~ ") != std::string::npos) {
-    return "must not contain a path that begins with ~, which only a shell would replace by a folder";
-  }
-  return lenient_problem(domain, value);
+  const bool of_home = padded.find(" ~/") != std::string::npos || padded.find(" ~ ") != std::string::npos;
+  return of_home ? "must not contain a path that begins with ~, which only a shell would replace by a folder" : "";
 }
 
 std::string problem_of(const Domain&, const Texts& values) {
@@ -154,6 +155,7 @@ std::string problem_of(const Domain&, const Texts& values) {
 std::string lenient_problem(const Domain&, double value) { return std::isfinite(value) ? "" : "must be finite"; }
 std::string lenient_problem(const Domain&, std::integral auto) { return {}; }
 std::string lenient_problem(const Domain&, const List&) { return {}; }
+std::string lenient_problem(const Domain& domain, const std::string& value) { return problem_of(domain, value); }
 std::string lenient_problem(const Domain& domain, const Texts& values) { return problem_of(domain, values); }
 
 std::string kind_text(const Domain& domain, const std::string&) {
@@ -219,7 +221,8 @@ void Setting::parse(boost::any& store, const std::vector<std::string>& tokens, b
       [&](const auto& member) {
         auto value = value_of(member);
         read(tokens.front(), value);
-        const std::string problem = problem_of(domain_, value);
+        std::string problem = problem_of(domain_, value);
+        if (problem.empty()) problem = given_problem(value);
         if (!problem.empty()) throw po::error(problem);
         store = value;
       },

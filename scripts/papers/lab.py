@@ -52,6 +52,7 @@ class Lab:
         self.base, self.seeds, self.eval_batches = base, seeds, eval_batches
         self.steps = 0  # steps of a model that does not set run.steps
         self.device = base["run.device"]
+        self.on_device = f"--run.device={self.device}"  # for commands that do not use the device of training
         self._evaluated = threading.Lock()  # protects the files of evaluations
 
     @property
@@ -198,7 +199,7 @@ class Lab:
         """Returns the milliseconds of the prompt and of a decoded token, "prompt" and "token", by model: the medians of `rounds`
         measurements in turn."""
         def measure(directory: Path) -> dict[str, float]:
-            text = self.program.messages("generate", "--checkpoint", str(directory), "--prompt", prompt, "--tokens", str(tokens), "--temperature", "0",
+            text = self.program.messages("generate", self.on_device, "--checkpoint", str(directory), "--prompt", prompt, "--tokens", str(tokens), "--temperature", "0",
                                          "--timing")
             of_prompt, of_token = re.search(r"prompt +(\d+) tokens in [0-9.]+ s, ([0-9.]+) tokens/s", text), re.search(r"([0-9.]+) ms per token", text)
             if not (of_prompt and of_token):
@@ -210,7 +211,7 @@ class Lab:
         """Returns the time and the memory of a forward pass of one batch of held-out text, by model: "milliseconds",
         "tokens_per_second", "megabytes" of tensors and "process_megabytes", the medians of `rounds` measurements in turn."""
         def measure(directory: Path) -> dict[str, float]:
-            timing = json.loads(self.program.run("eval", "--checkpoint", str(directory), f"--data.valid={self.corpus.folder / 'all-valid'}", "--batches", "1",
+            timing = json.loads(self.program.run("eval", self.on_device, "--checkpoint", str(directory), f"--data.valid={self.corpus.folder / 'all-valid'}", "--batches", "1",
                                                  f"--batch.global={sequences}", f"--batch.micro={sequences}", "--timing", "--json"))["timing"]
             return {"milliseconds": 1000 * timing["seconds"], "tokens_per_second": timing["tokens_per_second"],
                     "megabytes": timing["memory_peak_bytes"] / 1e6, "process_megabytes": timing["resident_peak_bytes"] / 1e6}
@@ -254,8 +255,8 @@ class Lab:
             if not config.exists():
                 shutil.rmtree(directory, ignore_errors=True)  # left by an interrupted conversion
                 source = self.directory(model.source, seed)
-                self.program.run("convert", model.transform[0], str(source), "--out", str(directory), *model.transform[1:])
-            own = [f"--{key}={value}" for key, value in (rhythm | keys | {"run.dir": directory}).items()]
+                self.program.run("convert", model.transform[0], str(source), self.on_device, "--out", str(directory), *model.transform[1:])
+            own = [f"--{key}={value}" for key, value in (rhythm | keys | {"run.dir": directory, "run.device": self.device}).items()]
         else:
             _write_config(directory, rhythm | keys)
             own = []
@@ -299,7 +300,7 @@ class Lab:
 
     def _evaluate(self, model: Model, seed: int, arguments: tuple[str, ...]) -> None:
         batches = () if "--tasks" in arguments else ("--batches", str(self.eval_batches))
-        result = json.loads(self.program.run("eval", "--checkpoint", str(self.directory(model, seed)), *batches, "--json", *arguments))
+        result = json.loads(self.program.run("eval", self.on_device, "--checkpoint", str(self.directory(model, seed)), *batches, "--json", *arguments))
         if batches and (result["loss"] is None or not math.isfinite(result["loss"])):
             raise Failed(f"{self.directory(model, seed)} has a loss of {result['loss']}: its training diverged; see its metrics.jsonl")
         with self._evaluated:

@@ -80,6 +80,7 @@ def _names_of(given, out: Path) -> list[str]:
     if given.names != ["next"]:
         return list(dict.fromkeys(given.names))
     found = pages.to_run(pages.pages_in(out, experiments.all_of_them), experiments.all_of_them, experiments.full_steps)
+    found = [each for each in found if given.device == "cpu" or not experiments.all_of_them[each.name].timed]
     names = pages.fitting(found, given.hours, given.seeds)
     possible = [each for each in found if each.seeds <= given.seeds]
     if possible and not names:

@@ -180,7 +180,8 @@ def to_run(pages: dict[str, dict], experiments: dict, full_steps: int) -> list[T
         few = bool(made) and not {"older", "note"} & set(made)  # only its seeds may be too few
         if few and made["seeds"] >= experiment.seeds:
             continue
-        training = experiment.core_hours or (made["seconds_of_training"] / made["seeds"] / made["steps"] * full_steps / 3600 if made else 0)
+        on_cpu = bool(made) and _on_cpu(pages[name])
+        training = experiment.core_hours or (made["seconds_of_training"] / made["seeds"] / made["steps"] * full_steps / 3600 if on_cpu else 0)
         changed = f"{experiment.seeds} seeds, for {experiment.seeds_for}" if few else made.get("older", made.get("note"))
         rank = 0 if "note" in made else 2 if few or changed == "bits per byte" else 1
         state = "defined, not run yet" if not made else f"optional: {changed}" if rank == 2 else f"the script has changed: {changed}"

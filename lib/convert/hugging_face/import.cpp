@@ -14,7 +14,6 @@
 #include "core/error.h"
 #include "io/data/tokenizer/tokenizer.h"
 #include "io/files/git_lfs.h"
-#include "io/files/whole_file.h"
 #include "io/text/table.h"
 #include "model/model_tensors.h"
 #include "model/routing/mixture.h"
@@ -141,11 +140,11 @@ fs::path find_tokenizer_file(const ModelFolder& model, std::vector<std::string>&
   for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
     const fs::path file = model.path() / name;
     if (!has_file(file)) continue;
-    require_input(!is_lfs_pointer(read_part_of_file(file, 0, 64)), "{} is {}", file.string(), lfs_pointer_advice);
     try {
       const Tokenizer readable(file);
       return file;
     } catch (const Error& problem) {
+      if (std::string_view(problem.what()).find(lfs_pointer_advice) != std::string_view::npos) throw;
       notes.push_back(fmt::format("tokenizer  skipped: {}", problem.what()));
     }
   }

@@ -48,17 +48,18 @@ const char* made_by_tokenize(std::string_view beginning) {
   return "";
 }
 
-/// True if a name is that of token files, or of their unfinished parts, beside an index or the progress of an encoding.
-/// (Their bytes may look like text.)
+/// True if a name is that of token files beside an index, or of their unfinished parts: tokens and lengths. (Their
+/// bytes may look like text.)
 bool is_part_of_tokens(const fs::path& path) {
   fs::path prefix = path;
-  if (prefix.extension() == ".partial") prefix.replace_extension();
+  const bool unfinished = prefix.extension() == ".partial";
+  if (unfinished) prefix.replace_extension();
   if (prefix.extension() != ".bin" && prefix.extension() != ".mask" && prefix.extension() != ".lengths") return false;
   std::error_code ignored;
   const auto is_beside = [&](const char* ending) {
     return fs::exists(fs::path(prefix).replace_extension(ending), ignored);
   };
-  return is_beside(".idx") || is_beside(".progress");
+  return unfinished ? is_beside(".bin.partial") && is_beside(".lengths.partial") : is_beside(".idx");
 }
 
 /// Returns why stat() failed with `error`. `linked`: the path leads through a link.

@@ -157,6 +157,7 @@ bool begins_with_record(std::string beginning, TextStream& stream) {
 }
 
 bool begins_with_list_of_records(std::string_view beginning) {
+  if (beginning.starts_with(byte_order_mark)) beginning.remove_prefix(byte_order_mark.size());
   for (const char expected : {'[', '{', '"'}) {
     const std::size_t at = beginning.find_first_not_of(" \t\r\n");
     if (at == std::string_view::npos || beginning[at] != expected) return false;

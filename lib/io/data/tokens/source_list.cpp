@@ -48,7 +48,7 @@ std::string sources_of_file(const std::filesystem::path& file) {
   require_usage(static_cast<std::int64_t>(std::filesystem::file_size(file, error)) <= most_source_list_bytes && !error,
                 "{}: is larger than {} MiB: it must have one source a line", file.string(),
                 most_source_list_bytes >> 20);
-  std::map<std::string, std::int64_t> lines;  // the line of each prefix
+  std::map<std::filesystem::path, std::int64_t> lines;  // the line of each prefix; a and ./a are the same
   std::optional<bool> weighted;
   std::string value, line;
   for (std::int64_t number = 1; std::getline(in, line); ++number) {
@@ -64,7 +64,7 @@ std::string sources_of_file(const std::filesystem::path& file) {
     require_usage(positive > 0 && std::isfinite(positive), "{}: the weight {} is not positive", where, words[0]);
     require_usage(!weighted || *weighted == weight.has_value(), "{}: give either all sources a weight or none", where);
     weighted = weight.has_value();
-    const auto [same, fresh] = lines.emplace(words.back(), number);
+    const auto [same, fresh] = lines.emplace(std::filesystem::path(words.back()).lexically_normal(), number);
     require_usage(fresh, "{}: {} is already in line {}; give it once, with the sum of its weights", where, words.back(),
                   same->second);
     require_usage(std::ssize(lines) <= most_listed_sources, "{}: more than {} sources", file.string(),

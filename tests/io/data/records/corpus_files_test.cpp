@@ -96,14 +96,14 @@ TEST(FindCorpusFiles, LeavesOutWhatTokenizeWrites) {
 TEST(FindCorpusFiles, LeavesOutTokenFilesThatLookLikeText) {
   const TemporaryDirectory directory;
   const auto root = std::filesystem::canonical(directory.path());
-  for (const char* name : {"a.v1.bin", "b.bin.partial", "c.bin", "d.mask"}) write_whole_file(root / name, "like text");
+  for (const char* name : {"a.v1.bin", "b.bin.partial", "b.lengths.partial", "c.bin", "d.mask"})
+    write_whole_file(root / name, "like text");
   write_whole_file(root / "a.v1.idx", std::string("MMIDIDX\0\0", 9));
-  write_whole_file(root / "b.progress", "{}");
   const CorpusFiles found = find_corpus_files(std::vector<std::string>{root}, false);
   std::vector<fs::path> names;
   for (const CorpusItem& item : found.files) names.push_back(item.document.file.filename());
-  EXPECT_THAT(names, ElementsAre("b.progress", "c.bin", "d.mask"));  // without an index, they are anything
-  EXPECT_THAT(found.skipped.text(), testing::HasSubstr("2 token files (" + (root / "a.v1.bin").string()));
+  EXPECT_THAT(names, ElementsAre("c.bin", "d.mask"));  // without an index, they are anything
+  EXPECT_THAT(found.skipped.text(), testing::HasSubstr("3 token files (" + (root / "a.v1.bin").string()));
 }
 
 TEST(FindCorpusFiles, LeavesOutPointersOfGitLfs) {

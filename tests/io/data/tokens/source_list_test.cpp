@@ -50,6 +50,7 @@ TEST_F(SourceList, MistakesAreToldWithTheirLine) {
   expect_refused("my data\n", ":1: 'my data' is not a prefix");
   expect_refused("1 my data\n", ":1: '1 my data' is not a prefix");
   expect_refused("1 a\n2 b\n\n3 a\n", ":4: a is already in line 1");
+  expect_refused("a\n./a\n", ":2: ./a is already in line 1");
   expect_refused("# nothing\n", ": names no source");
   expect_refused(std::string((1 << 20) + 1, ' '), ": is larger than 1 MiB");
   std::string many;
