@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "io/checkpoint/directory.h"
 #include "io/checkpoint/manifest.h"
 #include "io/data/encoding/encoding_journal.h"
 #include "io/data/tokens/megatron_format.h"
@@ -56,8 +55,16 @@ void require_file(const WrittenFile& written) {
 
 bool is_present(const fs::path& path) { return identity_of(path).has_value(); }
 
-bool is_checkpoint(const fs::path& folder) {
-  return is_present(folder / manifest_name) && is_present(folder / "index.h5");
+/// True if a folder is a checkpoint or has checkpoints.
+bool holds_checkpoints(const fs::path& folder) {
+  if (is_present(folder / manifest_name) && is_present(folder / "index.h5")) return true;
+  std::error_code unlistable;  // a folder may be written to without being readable
+  for (fs::directory_iterator entry(folder, unlistable); !unlistable && entry != fs::directory_iterator();
+       entry.increment(unlistable)) {
+    if (entry->path().filename().native().starts_with("step-") && is_present(entry->path() / manifest_name))
+      return true;
+  }
+  return false;
 }
 
 void require_not_of_a_run(const WrittenFile& written) {
@@ -68,7 +75,7 @@ void require_not_of_a_run(const WrittenFile& written) {
                       (is_present(folder / "starts.jsonl") || is_present(folder / "checkpoints"));
   require_usage(!of_run, "{} {} would replace a file of the run {}: name another file", written.option,
                 written.file.string(), folder.string());
-  require_usage(!is_checkpoint(folder) && list_checkpoints(folder).empty(),
+  require_usage(!holds_checkpoints(folder),
                 "{} {} would be in {}, which has checkpoints: name a file in another folder", written.option,
                 written.file.string(), folder.string());
 }
@@ -105,7 +112,7 @@ void require_harmless(std::span<const WrittenFile> written, std::span<const fs::
 void require_outside_checkpoints(const std::string& option, const fs::path& folder) {
   const fs::path path = resolved(folder), whole = path.has_filename() ? path : path.parent_path();  // ends in a slash
   for (const fs::path& each : {whole, whole.parent_path()}) {
-    require_usage(!is_checkpoint(each) && list_checkpoints(each).empty(),
+    require_usage(!holds_checkpoints(each),
                   "{} {} would be in {}, which has the checkpoints of a run: name a folder elsewhere", option,
                   folder.string(), each.string());
   }
