@@ -72,7 +72,7 @@ all_of_them = {
                                         (1 + third, *3 * (third,))),
     "smoe-dropout-transfer": Experiment("SMoE-Dropout in fine-tuning", smoe_more.transfer, smoe_more.transfer_models, 29, 10 * (third,), core_hours=0.6),
     "smoe-dropout-capacity": Experiment("SMoE-Dropout in models of several depths", smoe_more.capacity, smoe_more.capacity_models, 16, core_hours=1.3),
-    "smoe-dropout-design": Experiment("Routers and layers of SMoE-Dropout", smoe_more.design, smoe_more.design_models, 29, core_hours=0.6),
+    "smoe-dropout-design": Experiment("Routers and layers of SMoE-Dropout", smoe_more.design, smoe_more.design_models, 29),
 }
 
 
