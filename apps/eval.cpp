@@ -74,9 +74,7 @@ class RoutingOutput {
     log_->append(step, record);
     require(log_->finish(), "{}: another program holds it open", partial_.string());
     log_.reset();
-    sync_path(partial_);
-    rename_path(partial_, file_);
-    sync_path(std::filesystem::absolute(file_).parent_path());
+    publish_file(partial_, file_);
   }
 
  private:
@@ -357,14 +355,12 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
           reader.directory().string());
   const nlohmann::ordered_json times = timing ? timing_json(evaluation, seconds, *setup) : nlohmann::ordered_json();
   if (session.rank() != 0) return 0;
-  const std::array unwritten{failure_of([&] {
-                               if (tokens) tokens->finish();
-                             }),
-                             failure_of([&] {
-                               if (log)
-                                 log->finish(reader.header().step,
-                                             routing_record(evaluation.routing, evaluation.positions));
-                             })};
+  const std::exception_ptr no_tokens = failure_of([&] {
+    if (tokens) tokens->finish();
+  });
+  const std::exception_ptr no_counts = failure_of([&] {
+    if (log) log->finish(reader.header().step, routing_record(evaluation.routing, evaluation.positions));
+  });
 
   nlohmann::ordered_json result = summary(*run, options, evaluations, data.valid);
   if (timing) result["timing"] = times;
@@ -374,7 +370,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
     print(text(result) + changes_text(*run, options));
     if (const ChosenWidth width = width_of(config, evaluation); width.varies()) print(width_text(width) + '\n');
   }
-  for (const std::exception_ptr& failure : unwritten) {
+  for (const std::exception_ptr& failure : {no_tokens, no_counts}) {
     if (failure) std::rethrow_exception(failure);
   }
   return 0;

@@ -230,15 +230,10 @@ void print_size(const std::string& prefix, const EncodedSize& size) {
                     static_cast<double>(size.bytes) / static_cast<double>(size.tokens), prefix));
 }
 
-void warn_of_records(const std::vector<std::filesystem::path>& files) {
-  if (files.empty()) return;
+/// Names the first file, and how many more there are.
+std::string first_of(const std::vector<std::filesystem::path>& files) {
   const std::string others = files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : "";
-  const std::string first = printable(files[0].native());
-  fmt::print(
-      stderr,
-      "warning: {}{}: read as text although the first line is a JSON object; --json-key KEY reads each line as a "
-      "record\n",
-      first, others);
+  return printable(files[0].native()) + others;
 }
 
 /// Returns the files to encode: all that are found, but for an existing tokenizer, which may be in the same folder.
@@ -259,14 +254,20 @@ CorpusFiles files_to_encode(const Options& options) {
   return found;
 }
 
-void warn_of_lists(const std::vector<std::filesystem::path>& files) {
-  if (files.empty()) return;
-  const std::string others = files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : "";
-  fmt::print(
-      stderr,
-      "warning: {}{}: read as text although it is a JSON array of objects; `jq -c '.[]' FILE > FILE.jsonl` makes "
-      "one record per line of it\n",
-      printable(files[0].native()), others);
+/// Warns of files with JSON that are read as text.
+void warn_of_json(const CorpusFiles& found) {
+  if (!found.texts_like_records.empty()) {
+    fmt::print(stderr,
+               "warning: {}: read as text although the first line is a JSON object; --json-key KEY reads each line as "
+               "a record\n",
+               first_of(found.texts_like_records));
+  }
+  if (!found.texts_like_lists.empty()) {
+    fmt::print(stderr,
+               "warning: {}: read as text although it is a JSON array of objects; `jq -c '.[]' FILE > FILE.jsonl` "
+               "makes one record per line of it\n",
+               first_of(found.texts_like_lists));
+  }
 }
 
 void tokenize(const Options& options) {
@@ -274,8 +275,7 @@ void tokenize(const Options& options) {
   require_input(!found.files.empty(), "no UTF-8 text file under {}{}{}", boost::algorithm::join(options.input, ", "),
                 found.skipped.count() > 0 ? "; skipped " : "", found.skipped.text());
   check_outputs(options, found.files);
-  warn_of_records(found.texts_like_records);
-  warn_of_lists(found.texts_like_lists);
+  warn_of_json(found);
   const ChatTemplate* const chat = options.chat.empty() ? nullptr : &chat_template(options.chat);
   const Tokenizer tokenizer = tokenizer_for(options, found.files, chat);
   if (chat) require_template_tokens(*chat, tokenizer, options.tokenizer_file());

@@ -93,6 +93,12 @@ void replace_file(const std::filesystem::path& path, std::string_view text) {
   sync_path(path.has_parent_path() ? path.parent_path() : ".");
 }
 
+void publish_file(const std::filesystem::path& fresh, const std::filesystem::path& name) {
+  sync_path(fresh);
+  rename_path(fresh, name);
+  sync_path(std::filesystem::absolute(name).parent_path());
+}
+
 std::filesystem::path publish_directory(const std::filesystem::path& fresh, const std::filesystem::path& name) {
   if (!std::filesystem::exists(name)) {
     rename_path(fresh, name);

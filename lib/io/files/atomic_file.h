@@ -21,6 +21,8 @@ void rename_path(const std::filesystem::path& from, const std::filesystem::path&
 /// `path`.partial, fsyncs and renames it, and fsyncs the directory. If writing fails, the old file stays as it is and
 /// `path`.partial is removed.
 void replace_file(const std::filesystem::path& path, std::string_view text);
+/// Fsyncs the finished file `fresh`, renames it to `name`, which it replaces, and fsyncs the directory.
+void publish_file(const std::filesystem::path& fresh, const std::filesystem::path& name);
 /// Renames the finished directory `fresh` to `name`, and replaces a directory of that name. Returns the new path of the
 /// replaced directory, which the caller should remove after syncing the parent; or an empty path. If it throws, `fresh`
 /// has not been published. On file systems that can exchange two names (ext4, xfs, btrfs, tmpfs), `name` always exists

@@ -13,14 +13,12 @@ void write_hdf5(const std::filesystem::path& file, const std::function<void(hdf5
     hdf5::File out = hdf5::File::create(partial);
     fill(out);
     out.close();
-    sync_path(partial);
-    rename_path(partial, file);
+    publish_file(partial, file);
   } catch (...) {
     std::error_code ignored;
     std::filesystem::remove(partial, ignored);
     throw;
   }
-  sync_path(std::filesystem::absolute(file).parent_path());
 }
 
 }  // namespace lyceum

@@ -26,13 +26,6 @@ std::filesystem::path hidden_neighbour(const std::filesystem::path& file, const 
   return file.parent_path() / fmt::format(".{}{}", file.filename().string(), suffix);
 }
 
-/// Gives a complete file another name durably.
-void publish(const std::filesystem::path& fresh, const std::filesystem::path& file) {
-  sync_path(fresh);
-  rename_path(fresh, file);
-  sync_path(std::filesystem::absolute(file).parent_path());
-}
-
 /// Makes the log a regular file with a single name, since it is changed in place: other names, such as those of backups
 /// made of hard links, keep the old contents. A journal of the file is one of the copy too.
 void make_own_copy(const std::filesystem::path& file) {
@@ -42,7 +35,7 @@ void make_own_copy(const std::filesystem::path& file) {
   const std::filesystem::path fresh = hidden_neighbour(file, ".next");
   std::filesystem::copy_file(file, fresh, error);
   require(!error, "{}: cannot be written: {}", fresh.string(), system_reason(error));
-  publish(fresh, file);
+  publish_file(fresh, file);
 }
 
 /// Throws unless the sizes of a record are those of the log's layer.
@@ -122,7 +115,7 @@ void RoutingLog::create() {
     create_datasets(file, layers_, origin_);
     file.close();
     JournaledHdf5::discard_journal(file_);  // it must not be applied to the new file
-    publish(fresh, file_);
+    publish_file(fresh, file_);
   } catch (...) {
     std::error_code ignored;
     std::filesystem::remove(fresh, ignored);

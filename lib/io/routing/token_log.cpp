@@ -118,9 +118,7 @@ void TokenLog::finish() {
   layers_.clear();
   for (auto* dataset : {&token_, &source_, &target_, &loss_}) dataset->reset();
   out_->close();
-  sync_path(partial_);
-  rename_path(partial_, file_);
-  sync_path(std::filesystem::absolute(file_).parent_path());
+  publish_file(partial_, file_);
 }
 
 TokenLogFile::TokenLogFile(const std::filesystem::path& file)

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kernels/block_diagonal_checks.h"
+#include "kernels/cpu/convert.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/parallel_tasks.h"
 #include "kernels/cpu/tile_gemm.h"
@@ -28,11 +29,10 @@ Matrix<const Accumulator<T>> in_accumulator(const Matrix<const T>& x, std::vecto
   if constexpr (std::is_same_v<T, A>) {
     return x;
   } else {
-    memory.reserve(static_cast<std::size_t>(x.size()));
-    for (std::int64_t r = 0; r < x.rows; ++r) {
-      for (std::int64_t c = 0; c < x.cols; ++c) memory.push_back(static_cast<A>(x.row(r)[c]));
-    }
-    return {memory.data(), x.rows, x.cols};
+    memory.resize(static_cast<std::size_t>(x.size()));
+    const Matrix<A> copy(memory.data(), x.rows, x.cols);
+    convert(x, copy);
+    return copy;
   }
 }
 

@@ -37,15 +37,15 @@ const RecordFormat& format_of(const fs::path& path, std::string_view beginning, 
   return all_records ? json_lines : format_by_name(path);
 }
 
-/// Returns what a file is that `lyceum tokenize` writes in JSON (token_meta_text(), write_journal()), or an empty text.
-/// It may be in a folder with its text, which an interrupted command reads again.
-const char* made_by_tokenize(std::string_view beginning) {
+/// Returns what a file is that is not read although it is text, or an empty text: JSON that `lyceum tokenize` writes
+/// (token_meta_text(), write_journal()), perhaps into the folder of its text, or a pointer of Git LFS.
+std::string_view why_no_text_of_corpus(std::string_view beginning) {
   const auto is = [&](std::string_view start, std::string_view key) {
     return beginning.starts_with(start) && beginning.find(key) != std::string_view::npos;
   };
   if (is("{\n  \"bytes\": ", "\n  \"tokenizer_sha256\": \"")) return "a description of token files";
   if (is("{\n  \"encoding\": \"", "\n  \"outputs\": [")) return "the progress of an encoding";
-  return "";
+  return is_lfs_pointer(beginning) ? lfs_pointer_advice : "";
 }
 
 /// True if a name is that of token files beside an index, or of their unfinished parts: tokens and lengths. (Their
@@ -192,16 +192,10 @@ class FileSearch {
     TextStream stream(path);
     beginning.resize(stream.read(beginning));
     for (char next; cut_character_bytes(beginning) > 0 && stream.read({&next, 1}) == 1;) beginning += next;
-    if (const std::string made = made_by_tokenize(beginning); !made.empty()) {
-      skipped_[path] = made;
-      return std::nullopt;
-    }
-    if (is_lfs_pointer(beginning)) {
-      skipped_[path] = lfs_pointer_advice;
-      return std::nullopt;
-    }
     const RecordFormat& format = format_of(path, beginning, all_records);
-    if (const std::string why = format.why_unreadable(beginning); !why.empty()) {
+    std::string why(why_no_text_of_corpus(beginning));
+    if (why.empty()) why = format.why_unreadable(beginning);
+    if (!why.empty()) {
       skipped_[path] = why;
       return std::nullopt;
     }
