@@ -26,7 +26,7 @@
 #include "core/real_text.h"
 #include "core/resident_memory.h"
 #include "io/data/tokens/token_meta.h"
-#include "io/files/atomic_file.h"
+#include "io/files/new_hdf5.h"
 #include "io/files/partial_file.h"
 #include "io/routing/log.h"
 #include "io/routing/stats.h"
@@ -53,32 +53,24 @@ struct EvalOptions {
   TaskOptions tasks{};
 };
 
-/// The routing log of an evaluation: written as FILE.partial, which finish() renames to FILE.
+/// The routing log of an evaluation, written as a NewHdf5, which finish() publishes.
 class RoutingOutput {
  public:
   RoutingOutput(const std::string& file, std::vector<RoutingLog::Layer> layers, RoutingLog::Origin origin)
-      : file_(file), partial_(PartialFile::name_of(file)) {
-    std::filesystem::remove(partial_);  // left by an evaluation that was killed
-    log_.emplace(partial_, std::move(layers), -1, std::move(origin));
+      : new_file_(file) {
+    log_.emplace(new_file_.temporary(), std::move(layers), -1, std::move(origin));
   }
-  ~RoutingOutput() {
-    log_.reset();
-    std::error_code ignored;
-    std::filesystem::remove(partial_, ignored);  // does not exist after finish()
-  }
-  RoutingOutput(const RoutingOutput&) = delete;
-  RoutingOutput& operator=(const RoutingOutput&) = delete;
 
   /// Writes the only record and publishes the file. Throws if it cannot be written.
   void finish(std::int64_t step, std::span<const LayerRouting> record) {
     log_->append(step, record);
-    require(log_->finish(), "{}: another program holds it open", partial_.string());
+    require(log_->finish(), "{}: another program holds it open", new_file_.temporary().string());
     log_.reset();
-    publish_file(partial_, file_);
+    new_file_.publish();
   }
 
  private:
-  std::filesystem::path file_, partial_;
+  NewHdf5 new_file_;
   std::optional<RoutingLog> log_;
 };
 

@@ -212,6 +212,11 @@ log_tokens less "" 1
 "$lyceum" eval "--checkpoint=$work/run" --batches=1 "--token-log=$work/kept.h5" "--routing=$work/counted.h5" >/dev/full 2>"$work/err" &&
   fail "the error does not report that nothing could be printed"
 [[ -s $work/kept.h5 && -s $work/counted.h5 ]] || fail "logs were lost with the results"
+for option in --token-log --routing; do
+  expect 4 flock "$work/busy.h5.partial" "$lyceum" eval "--checkpoint=$work/run" --batches=1 "$option=$work/busy.h5"
+  says err 'busy.h5 cannot be written: another process is writing it'
+  [[ ! -e $work/busy.h5 ]] || fail "$option wrote a file that another process was writing"
+done
 mkfifo "$work/pipe"
 expect 2 "$lyceum" compare "$work/run" --html "$work/pipe"
 says err '^lyceum compare: --html .*/pipe is not a file'

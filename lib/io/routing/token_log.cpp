@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <system_error>
 #include <utility>
 
 #include "core/error.h"
-#include "io/files/atomic_file.h"
 #include "io/routing/groups.h"
 
 namespace lyceum {
@@ -30,12 +28,10 @@ hdf5::Dataset create_rows(hdf5::File& file, const std::string& path, DType type,
 }  // namespace
 
 TokenLog::TokenLog(std::filesystem::path file, Header header)
-    : file_(std::move(file)),
-      partial_(file_.parent_path() / ("." + file_.filename().string() + ".partial")),
-      header_(std::move(header)) {
+    : file_(std::move(file)), new_file_(file_), header_(std::move(header)) {
   require(header_.tokens > 0, "{}: a log without tokens", file_.string());
   require_usage(!std::filesystem::is_directory(file_), "--token-log {}: is a directory", file_.string());
-  out_.emplace(hdf5::File::create(partial_));
+  out_.emplace(hdf5::File::create(new_file_.temporary()));
   out_->set("format", "lyceum.tokens");
   out_->set("format_version", token_log_format_version);
   out_->set("checkpoint", header_.checkpoint);
@@ -68,14 +64,6 @@ TokenLog::TokenLog(std::filesystem::path file, Header header)
     layers_.push_back({.chosen = choices("/chosen", DType::i32), .gate = choices("/gate", DType::f32)});
     out_->object(group).set("expert_sizes", layer.expert_sizes);
   }
-}
-
-TokenLog::~TokenLog() {
-  layers_.clear();
-  for (auto* dataset : {&token_, &source_, &target_, &loss_}) dataset->reset();
-  out_.reset();
-  std::error_code ignored;
-  std::filesystem::remove(partial_, ignored);  // does not exist after finish(), which renames it
 }
 
 void TokenLog::write_tokens(std::int64_t first, std::span<const std::int64_t> positions,
@@ -118,7 +106,7 @@ void TokenLog::finish() {
   layers_.clear();
   for (auto* dataset : {&token_, &source_, &target_, &loss_}) dataset->reset();
   out_->close();
-  publish_file(partial_, file_);
+  new_file_.publish();
 }
 
 TokenLogFile::TokenLogFile(const std::filesystem::path& file)

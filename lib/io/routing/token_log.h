@@ -10,6 +10,7 @@
 
 #include "core/range.h"
 #include "io/files/hdf5.h"
+#include "io/files/new_hdf5.h"
 #include "io/routing/mixture_id.h"
 
 namespace lyceum {
@@ -42,12 +43,9 @@ class TokenLog {
     std::int64_t step = 0, tokens = 0;
     std::vector<TokenLogLayer> layers{};
   };
-  /// Creates `.NAME.partial` next to the file NAME; finish() renames it. Throws if it cannot be created.
+  /// Creates the file as a NewHdf5, which finish() publishes. Throws if it cannot be created, or if another process is
+  /// writing it.
   TokenLog(std::filesystem::path file, Header header);
-  /// Removes the partial file unless finish() has published it.
-  ~TokenLog();
-  TokenLog(const TokenLog&) = delete;
-  TokenLog& operator=(const TokenLog&) = delete;
 
   /// Write rows from `first` on. Every row must be written exactly once, in any order. `positions`: /token.
   void write_tokens(std::int64_t first, std::span<const std::int64_t> positions, std::span<const std::int32_t> sources,
@@ -64,7 +62,8 @@ class TokenLog {
     hdf5::Dataset chosen, gate;
     std::int64_t rows = 0;  // number of rows written
   };
-  std::filesystem::path file_, partial_;
+  std::filesystem::path file_;
+  NewHdf5 new_file_;
   Header header_;
   std::optional<hdf5::File> out_;
   std::optional<hdf5::Dataset> token_, source_, target_, loss_;

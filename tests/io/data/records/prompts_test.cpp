@@ -78,5 +78,16 @@ TEST_F(Prompts, ErrorsNameTheLine) {
   refused("p.txt", "a\xff\n", false, "p.txt is not UTF-8 text");
 }
 
+TEST_F(Prompts, JsonIsNotReadAsLines) {
+  const auto refused = [&](const std::string& name, const std::string& text) {
+    expect_bad_input([&] { read(name, text, false); }, name + " looks like JSON");
+  };
+  refused("p.json", "[\n  {\"prompt\": \"a\"},\n  {\"prompt\": \"b\"}\n]\n");
+  refused("p.JSON", "{\n  \"prompt\": \"a\"\n}\n");
+  refused("p.txt", "{\"prompt\": \"a\"}\n{\"prompt\": \"b\"}\n");
+  refused("p.txt", "[\n\n{\n\"prompt\": \"a\"}]\n");
+  EXPECT_EQ(read("p.txt", "{ return 1; }\n[1, 2]\n", false).size(), 2u);
+}
+
 }  // namespace
 }  // namespace lyceum
