@@ -25,6 +25,7 @@
 #include "core/clock.h"
 #include "core/real_text.h"
 #include "core/resident_memory.h"
+#include "io/data/tokens/data_identity.h"
 #include "io/data/tokens/token_meta.h"
 #include "io/files/new_hdf5.h"
 #include "io/files/partial_file.h"
@@ -39,6 +40,7 @@
 #include "plan/text.h"
 #include "train/eval/evaluator.h"
 #include "train/eval/token_collector.h"
+#include "train/run/run_state.h"
 
 namespace lyceum {
 
@@ -155,6 +157,21 @@ nlohmann::ordered_json timing_json(const Evaluation& evaluation, double seconds,
           {"tokens_per_second", static_cast<double>(evaluation.positions) / seconds},
           {"memory_peak_bytes", peaks[0]},
           {"resident_peak_bytes", peaks[1]}};
+}
+
+/// Warns of each token file of the evaluation that has the name, but not the contents, of one that the run read.
+void warn_of_changed_files(const CheckpointRun& run, std::span<const TokenLoader> data) {
+  const char* key = run.config.data.valid.empty() ? "data.train" : "data.valid";
+  std::vector<DataIdentity> now;
+  for (const TokenLoader& loader : data) {
+    const TokenSource& source = loader.token_source();
+    now.push_back({.key = key, .prefix = source.prefix(), .fingerprint = source.fingerprint()});
+  }
+  const std::vector<DataIdentity> before = RunState::data_of(run.reader.header().trainer_state);
+  for (const DataIdentity& file : changed_data(before, now)) {
+    fmt::print(stderr, "warning: {} = {}: the files have changed since the checkpoint was saved\n", file.key,
+               file.prefix);
+  }
 }
 
 /// Returns one line on the settings that differ from training; empty if none does.
@@ -312,6 +329,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
     std::ranges::move(files_of_tokens(loader.token_source().prefix()), std::back_inserter(read));
   }
   require_harmless(std::array{WrittenFile{"--routing", routing}, WrittenFile{"--token-log", token_log}}, read);
+  if (session.rank() == 0) warn_of_changed_files(*run, data.valid);
   StagedModel model = weights_of(*run, *setup);
   model.skip_top(skip_top);
   Config counted = config;

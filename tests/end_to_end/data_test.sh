@@ -34,14 +34,23 @@ changed() { # changed files of the same name are refused
   says err "^lyceum train: data.train = $data/train: the files have changed since $run/checkpoints/step-000000.. was saved"
   equal "lines of stderr" "$(wc -l <"$work/err")" 1
 }
-copy_data
-python3 - "$data/train.bin" <<'END'
+change_first_byte() {
+  python3 - "$1" <<'END'
 import sys
 with open(sys.argv[1], "r+b") as file:
     first = file.read(1)[0]
     file.seek(0)
     file.write(bytes([first ^ 1]))
 END
+}
+copy_data
+expect 0 "$lyceum" eval "--checkpoint=$run"
+! grep -q "have changed" "$work/err" || fail "files count as changed"
+change_first_byte "$data/valid.bin"
+expect 0 "$lyceum" eval "--checkpoint=$run"
+says err "^warning: data.valid = $data/valid: the files have changed since the checkpoint was saved$"
+copy_data
+change_first_byte "$data/train.bin"
 changed
 expect 0 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=13 --data.changed=warn
 says out "warning: data.train = $data/train: the files have changed since the checkpoint was saved"
