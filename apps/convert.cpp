@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -235,7 +236,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   require_no_run(options.out);
   if (request.transform == average) {
     const Averaging averaging{.sources = {parsed.words.begin() + 1, parsed.words.end()},
-                              .weights = options.weights,
+                              .weights = parsed.values.count("weights") ? std::optional(options.weights) : std::nullopt,
                               .out = options.out,
                               .ema = options.ema,
                               .dry_run = dry_run};
@@ -252,7 +253,9 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   const bool measures = request.transform == "prune" && !options.data.empty();
   if (request.transform == "modulize") {
     request.coactivation = options.data;
-    request.sequences = options.batches * wanted.config.batch.global;
+    const std::int64_t global = wanted.config.batch.global;
+    const bool all = options.batches > std::numeric_limits<std::int64_t>::max() / global;
+    request.sequences = all ? 0 : options.batches * global;
   }
   if (measures) {
     request.count = [&] {
@@ -266,13 +269,14 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
     print_once(print_config({.config = conversion.resolved, .origin = given.origin}));
     return 0;
   }
+  print_once(left_out_stages(given, source.header().step, options.out));
   for (const std::string& note : conversion.notes) print_once(note + '\n');
   std::vector<TensorLine> lines;
   for (const Recipe& recipe : conversion.recipes) lines.push_back(line_of(recipe));
   print_once(changes_text(own.config, conversion.resolved) + tensor_table(lines) +
              left_over_text(source, conversion.recipes));
   if (dry_run) return 0;
-  const auto lock = lock_run_directory(conversion.config, session);
+  const auto lock = lock_new_run(conversion.config, session);
   const std::string title =
       fmt::format("lyceum {}: convert {} {}", program_version(), request.transform, source.directory().string());
   write_run(conversion, source, session.world(conversion.config.run.timeout_seconds), title);

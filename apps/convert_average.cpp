@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -28,8 +29,9 @@ namespace {
 constexpr std::size_t most_open_shards = 256;  // of all sources, on each rank; at least one of each source
 
 /// Reads the numbers of --weights. Throws a usage Error unless they are `count` finite numbers whose sum is not 0.
-std::vector<double> weights_of(const std::string& text, std::size_t count) {
-  if (text.empty()) return std::vector<double>(count, 1);
+std::vector<double> weights_of(const std::optional<std::string>& given, std::size_t count) {
+  if (!given) return std::vector<double>(count, 1);
+  const std::string& text = *given;
   std::vector<std::string> parts;
   boost::split(parts, text, boost::is_any_of(","));
   require_usage(parts.size() == count, "--weights has {} for {}: give one for each, in their order",
@@ -44,6 +46,7 @@ std::vector<double> weights_of(const std::string& text, std::size_t count) {
     sum += weight;
     size += std::abs(weight);
   }
+  require_usage(std::isfinite(size), "--weights = {}: their sum is too large for a number", text);
   constexpr double rounding = 1e-12;
   require_usage(std::abs(sum) > rounding * size, "--weights = {}: their sum is 0, by which the mean is divided", text);
   return weights;
@@ -107,12 +110,14 @@ int average_checkpoints(const MpiSession& session, const Averaging& averaging, c
     configs.push_back(std::move(own.config));
   }
   require_same_model(sources, configs);
-  const LoadedConfig wanted = converted_config(first, sources[0].header().step, averaging.out, arguments, given);
+  const std::int64_t step = sources[0].header().step;
+  const LoadedConfig wanted = converted_config(first, step, averaging.out, arguments, given);
   const Conversion conversion = convert({.transform = "reset"}, sources[0], first.config, wanted);
   if (given.print_config) {
     print_once(print_config({.config = conversion.resolved, .origin = given.origin}));
     return 0;
   }
+  print_once(left_out_stages(given, step, averaging.out));
   for (std::size_t s = 0; s < sources.size(); ++s) {
     const std::string& unsound = sources[s].header().unsound;
     print_once(fmt::format("averaged   {} (step {}), weight {}{}\n", names[s], sources[s].header().step, weights[s],
@@ -124,7 +129,7 @@ int average_checkpoints(const MpiSession& session, const Averaging& averaging, c
   print_once(changes_text(first.config, conversion.resolved) + tensor_table(lines) +
              left_over_text(sources[0], conversion.recipes));
   if (averaging.dry_run) return 0;
-  const auto lock = lock_run_directory(conversion.config, session);
+  const auto lock = lock_new_run(conversion.config, session);
   const std::string title =
       fmt::format("lyceum {}: convert {} {}", program_version(), average, boost::join(names, " "));
   write_average(conversion, sources, weights, session.world(conversion.config.run.timeout_seconds), title);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,11 +14,11 @@ constexpr const char* average = "average";
 
 /// The arguments of `lyceum convert average`.
 struct Averaging {
-  std::vector<std::string> sources;  // checkpoints, or directories of checkpoints or of runs
-  std::string weights;               // of --weights: numbers separated by commas; empty: all are 1
-  std::string out;                   // folder of the new run
-  bool ema;                          // read the moving averages of the weights
-  bool dry_run;                      // write nothing
+  std::vector<std::string> sources;    // checkpoints, or directories of checkpoints or of runs
+  std::optional<std::string> weights;  // of --weights: numbers separated by commas; null: all are 1
+  std::string out;                     // folder of the new run
+  bool ema;                            // read the moving averages of the weights
+  bool dry_run;                        // write nothing
 };
 
 /// Implements `lyceum convert average`. Collective over the session. Returns the exit code. `arguments`: the arguments

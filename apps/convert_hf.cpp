@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/convert_config.h"
 #include "apps/run_config.h"
 #include "apps/version.h"
 #include "config/check.h"
@@ -68,7 +69,7 @@ hugging_face::Hosting hosting_of(const std::string& type, const Config& resolved
 int import_model(const MpiSession& session, const FromTo& from_to, const Arguments& arguments,
                  const LoadedConfig& given, const PrintOnce& print_once) {
   require_no_run(from_to.out);
-  require_usage(!given.origin.contains("run.dir"), "run.dir cannot be set here: --out names the folder");
+  require_of_new_run(given);
   const hugging_face::ModelFolder model(from_to.source);
   std::vector<std::string> notes;
   const fs::path tokenizer = find_tokenizer_file(model, notes);
@@ -99,7 +100,7 @@ int import_model(const MpiSession& session, const FromTo& from_to, const Argumen
   print_once(tensor_table(lines));
   for (const std::string& note : notes) print_once(note + '\n');
   if (from_to.dry_run) return 0;
-  const auto lock = lock_run_directory(run.config, session);
+  const auto lock = lock_new_run(run.config, session);
   run.transformers = json_text(side_files);
   if (!tokenizer.empty() && !given.origin.contains("data.tokenizer")) {
     run.tokenizer = read_whole_file(tokenizer);

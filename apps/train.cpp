@@ -1,11 +1,14 @@
 #include <array>
 #include <iostream>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/run_config.h"
 #include "apps/version.h"
+#include "config/training_stages.h"
 #include "io/data/encoding/chat.h"
 #include "io/files/descriptor_limit.h"
 #include "train/run/starting_point.h"
@@ -65,7 +68,11 @@ int train_command(const MpiSession& session, const Arguments& arguments) {
   if (!loaded) return 0;
   raise_descriptor_limit();
   DataConfig& data = loaded->config.data;
-  data.chat = chat_template_of_run(data.chat, config_of_stage(loaded->config, first_stage).data.train);
+  std::vector<std::string> data_of_stages;
+  for (int stage = first_stage; stage <= stage_count(loaded->config); ++stage) {
+    data_of_stages.push_back(config_of_stage(loaded->config, stage).data.train);
+  }
+  data.chat = chat_template_of_run(data.chat, data_of_stages);
   const auto setup = set_up(loaded->config, session, {}, first_stage);
   setup->program = program_version();
   const auto lock = lock_run_directory(loaded->config, session);

@@ -121,6 +121,8 @@ expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/wide" --run.steps=1 --model.hid
 refused 2 "have different models: model.hidden = 32 and 48" "$work/run" "$work/wide"
 refused 2 "weights has 1 number for 2 checkpoints" "$work/run" "$work/reset" --weights=1
 refused 2 "their sum is 0" "$work/run" "$work/reset" --weights=0.5,-0.5
+refused 2 "weights has 1 number for 2 checkpoints" "$work/run" "$work/reset" --weights ""
+refused 2 "their sum is too large" "$work/run" "$work/reset" --weights=1e308,1e308
 refused 2 "'x' is not a number" "$work/run" "$work/reset" --weights=1,x
 refused 2 "average needs checkpoints or runs"
 refused 2 "has no average of its weights" "$work/run" "$work/reset" --ema

@@ -163,8 +163,28 @@ refused 2 "batches needs --data" prune "$work/sparse" "${prune[@]}" 0.5 --batche
 refused 2 "did you mean|unrecognised" modulize "$work/dense" --expertz=7
 refused 3 "has no layer 1|has [0-9]+ experts in layer" prune "$work/pruned" "${prune[@]}" 0.1
 refused 3 "neither a checkpoint|no such" reset "$work/data"
+refused 2 "checkpoint.resume = none cannot be set here" reset "$work/dense" --checkpoint.resume=none
+refused 2 "stage.2.from_step cannot be set here: a converted run has one stage" reset "$work/dense" --stage.2.from_step=3
+expect 0 "$lyceum" tokenize --input "$source/docs/stages.md" --vocab 360 --model "$work/other/tokenizer.model" --output "$work/other/valid"
+refused 3 "$work/other/valid.bin was encoded with a different tokenizer" modulize "$work/dense" --experts=6 --by=coactivation \
+  --data="$work/other/valid"
 expect 2 "$lyceum" convert reset "$work/dense" --out "$work/sparse"
 says err "contains checkpoints: name another folder"
+# Of two conversions into one folder, one is refused, and the other's run stays whole.
+"$lyceum" convert reset "$work/dense" --out "$work/both" >"$work/first" 2>&1 &
+second=0
+"$lyceum" convert reset "$work/sparse" --out "$work/both" >"$work/second" 2>&1 || second=$?
+first=0
+wait $! || first=$?
+equal "exit codes of two conversions" "$((first + second))" 2
+grep -Eq "both/.*(contains checkpoints|already exists)|both is in use" "$work/first" "$work/second" || fail "no conversion names the other"
+expect 0 "$lyceum" checkpoint verify "$work/both"
+# A converted run that was moved continues only if the command names its folder.
+mv "$work/both" "$work/moved"
+expect 2 "$lyceum" train --config "$work/moved/config.ini"
+says err "config.ini continues a run in $work/both, but is in another folder"
+expect 2 "$lyceum" eval --config "$work/moved/config.ini"
+[[ ! -e $work/both ]] || fail "a run was begun at the old place"
 for folder in checkpoints checkpoints/ checkpoints/new checkpoints/step-00000012; do
   expect 2 "$lyceum" convert reset "$work/sparse" --out "$work/dense/$folder"
   says err "would be in $work/dense/checkpoints[^ ]*, which has the checkpoints of a run: name a folder elsewhere"

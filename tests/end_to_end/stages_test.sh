@@ -70,6 +70,7 @@ grep -q "^seq_len = 48" "$work/reset/config.ini" || fail "the conversion has ano
 sed '/^dir *=/d' "$config" >"$work/without-dir.ini"
 expect 0 "$lyceum" convert reset "$work/whole/checkpoints/step-00000008" --out "$work/reset-8" --config "$work/without-dir.ini" \
   --optim.lr=0.5
+says out "^stages +left out: the new run has the values of stage 2, which made step 8; add stages for its own steps to "
 grep -q "^seq_len = 32" "$work/reset-8/config.ini" || fail "the conversion of step 8 has another length"
 grep -q "^global = 16" "$work/reset-8/config.ini" || fail "the conversion of step 8 has another batch"
 grep -q "^lr = 0.5" "$work/reset-8/config.ini" || fail "the conversion ignores the command line"

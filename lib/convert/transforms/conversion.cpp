@@ -136,6 +136,16 @@ SpecialPartsOf upcycled(const Task& task) {
   };
 }
 
+/// Adds a note for the user if the router chooses groups of experts, which the transform changes.
+void note_groups(const Task& task) {
+  const std::int64_t limit = task.moe().group_limit;
+  if (task.request.site != Site::ffn || limit == 0) return;
+  task.notes.push_back(fmt::format(
+      "moe.group_limit = {}: the groups, equal parts of the list of experts, have other experts than before, "
+      "so any token may choose others",
+      limit));
+}
+
 SpecialPartsOf inserted(const Task& task) {
   const ConversionRequest& request = task.request;
   constexpr std::int64_t most = 65536;  // the limit of moe.experts
@@ -152,6 +162,7 @@ SpecialPartsOf inserted(const Task& task) {
       request.layers ? numbers_from(request.layers->first, request.layers->count) : all;
   const ExpertOrigins origins = origins_with_insertions(task.own, site, request.experts, layers);
   set_experts(task.wanted.config, site, origins);
+  note_groups(task);
   if (task.wanted.config.optim.train_only.empty()) {
     std::ranges::move(insertion_notes(task.wanted.config, site, origins), std::back_inserter(task.notes));
   }
@@ -200,6 +211,7 @@ SpecialPartsOf pruned(const Task& task) {
                              .keep = site == Site::ffn ? wanted.moe.top_k : wanted.attention_experts.top_k});
   for (const auto& [layer, kept] : origins) task.notes.push_back(pruned_text({layer, site}, tokens.at(layer), kept));
   set_experts(task.wanted.config, site, origins);
+  note_groups(task);
   return [=](const Config& resolved) { return rearranged_experts(resolved, site, origins); };
 }
 

@@ -8,12 +8,14 @@
 #include "core/copy.h"
 #include "core/error.h"
 #include "io/checkpoint/unit_tensors.h"
+#include "io/data/tokens/data_sources.h"
 #include "io/data/tokens/token_formats.h"
 #include "kernels/gemm.h"
 #include "model/ffn/dense.h"
 #include "model/sublayer.h"
 #include "model/sublayer_spec.h"
 #include "model/transformer.h"
+#include "train/setup/run_setup.h"
 #include "train/setup/samples.h"
 
 namespace lyceum {
@@ -42,36 +44,43 @@ FfnParts group_units_by_weights(const CheckpointReader& checkpoint, const Config
   return balanced_clusters(CpuStream(), {rows.data(), width, cols}, experts);
 }
 
-FfnInputs::FfnInputs(const CheckpointReader& checkpoint, const Config& config, const std::string& prefix,
+FfnInputs::FfnInputs(const CheckpointReader& checkpoint, const Config& config, const std::string& data,
                      std::int64_t sequences)
     : hidden_(config.model.hidden), layers_(static_cast<std::size_t>(config.model.layers)) {
   Config alone = config;
   alone.parallel = {};
   alone.mtp = {};
   alone.model.recompute = Recompute::none;
-  const auto samples = std::make_shared<const TokenSamples>(open_tokens(prefix), sample_shape(config));
-  const std::int64_t all = samples->count();
-  const SampleOrder order(SampleOrder::Kind::sequential, config.run.seed, 0, all);
-  const TokenLoader whole({{.samples = samples, .order = order}});
-  const std::int64_t read = sequences > 0 ? std::min(sequences, all) : all;
-  const TokenLoader loader = whole.spread(read);
+  std::vector<std::string> prefixes;
+  for (const auto& [prefix, weight] : data_sources("--data", data)) {
+    require_usage(weight == 0, "--data = {}: give only prefixes, without weights", data);
+    prefixes.push_back(prefix);
+  }
+  const std::string& digest = checkpoint.tokenizer_sha256();
+  require_one_tokenizer(digest.empty() ? "" : checkpoint.tokenizer().string(), digest, prefixes);
 
   const CpuStream stream;
   const Mesh mesh = Mesh::create(ProcessGroup::self(), {});
   Transformer model(alone, stream, mesh, DType::f32, false);
   load_weights(checkpoint, stream, model.units());
-  for (std::int64_t sample = 0; sample < read; ++sample) {
-    Tape tape(stream, Tape::Mode::inference);
-    TokenBatch batch = allocate_batch(stream, config, 1, true);
-    load(stream, {&loader, sample, 1}, config.model.vocab, batch);
-    const SublayerObserver keep = [&](const SublayerValues& half) {
-      if (half.id.site != Site::ffn) return;
-      const std::vector<float> values = values_of<float>(stream, half.x);
-      std::vector<float>& inputs = layers_.at(static_cast<std::size_t>(half.id.layer));
-      inputs.insert(inputs.end(), values.begin(), values.end());
-    };
-    batch.observer = &keep;
-    model.forward(tape, batch);
+  const SublayerObserver keep = [&](const SublayerValues& half) {
+    if (half.id.site != Site::ffn) return;
+    const std::vector<float> values = values_of<float>(stream, half.x);
+    std::vector<float>& inputs = layers_.at(static_cast<std::size_t>(half.id.layer));
+    inputs.insert(inputs.end(), values.begin(), values.end());
+  };
+  for (const std::string& prefix : prefixes) {
+    const auto samples = std::make_shared<const TokenSamples>(open_tokens(prefix), sample_shape(config));
+    const std::int64_t all = samples->count(), read = sequences > 0 ? std::min(sequences, all) : all;
+    const SampleOrder order(SampleOrder::Kind::sequential, config.run.seed, 0, all);
+    const TokenLoader loader = TokenLoader({{.samples = samples, .order = order}}).spread(read);
+    for (std::int64_t sample = 0; sample < read; ++sample) {
+      Tape tape(stream, Tape::Mode::inference);
+      TokenBatch batch = allocate_batch(stream, config, 1, true);
+      load(stream, {&loader, sample, 1}, config.model.vocab, batch);
+      batch.observer = &keep;
+      model.forward(tape, batch);
+    }
   }
 }
 

@@ -22,11 +22,11 @@ FfnParts group_units_by_weights(const CheckpointReader& checkpoint, const Config
 /// The inputs of all FFNs of a checkpoint's model on some tokens, in memory: f32, layers · tokens · hidden.
 class FfnInputs {
  public:
-  /// Runs the whole model on the CPU of this process. `config` is the checkpoint's, resolved. `prefix` is the path
-  /// prefix of the tokens, of which `sequences` samples of batch.seq_len, spread evenly, are read; 0 reads all. Throws
-  /// as open_tokens() and load_weights() do.
-  FfnInputs(const CheckpointReader& checkpoint, const Config& config, const std::string& prefix,
-            std::int64_t sequences);
+  /// Runs the whole model on the CPU of this process. `config` is the checkpoint's, resolved. `data` names one or more
+  /// prefixes of tokens, as data.valid does. `sequences` samples of batch.seq_len of each, spread evenly, are read; 0
+  /// reads all. Throws as open_tokens(), require_one_tokenizer() and load_weights() do, and a usage Error if the
+  /// prefixes have weights.
+  FfnInputs(const CheckpointReader& checkpoint, const Config& config, const std::string& data, std::int64_t sequences);
 
   /// Returns the inputs of a layer's FFN, [tokens, hidden]. Valid as long as this object.
   Matrix<const float> of(std::int64_t layer) const;

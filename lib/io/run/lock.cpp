@@ -37,13 +37,24 @@ struct RunLock::Implementation {
   Timing timing;
   LockHolder self = this_process();
   std::string recovered;
-  bool made_directory = false;
+  std::filesystem::path made_from;  // the first of the directories that this object made; empty if it made none
   std::atomic<Loss> loss = Loss::none;
   std::mutex mutex;
   std::condition_variable_any wake;
   std::jthread beating;  // declared last: destroyed, and so joined, before the members that it uses
 
-  void make_directory() { made_directory = make_directories(path.parent_path()) || made_directory; }
+  /// Returns the absolute path of the directory.
+  std::filesystem::path directory() const { return std::filesystem::absolute(path).parent_path(); }
+
+  void make_directory() {
+    std::filesystem::path first_missing;
+    std::error_code unexaminable;
+    for (auto each = directory(); !std::filesystem::exists(each, unexaminable) && each.has_relative_path();
+         each = each.parent_path()) {
+      first_missing = each;
+    }
+    if (make_directories(path.parent_path()) && made_from.empty()) made_from = first_missing;
+  }
 
   enum class Outcome { taken, held, unknown, gone };
 
@@ -129,11 +140,14 @@ struct RunLock::Implementation {
     }
   }
 
-  /// Removes the lock file if it is this process's, and the directory if this object made it and it is empty.
+  /// Removes the lock file if it is this process's, and the directories that this object made, as far as they are
+  /// empty.
   void release() {
     const LockFile file(path, false);
     if (file.is_open() && file.guard() && parse_holder(file.text()).token == self.token) unlink(path.c_str());
-    if (made_directory) rmdir(path.parent_path().c_str());  // fails, as intended, unless the directory is empty
+    if (made_from.empty()) return;
+    for (auto each = directory(); rmdir(each.c_str()) == 0 && each != made_from; each = each.parent_path()) {
+    }
   }
 };
 

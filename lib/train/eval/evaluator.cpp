@@ -133,8 +133,8 @@ LossSums sum_losses(StagedModel& model, const RunSetup& setup, const Config& con
 }  // namespace
 
 std::int64_t evaluated_samples(const Config& config, const TokenLoader& loader, std::int64_t batches) {
-  const std::int64_t count = loader.order().count();
-  return batches > 0 ? std::min(count, batches * config.batch.global) : count;
+  const std::int64_t count = loader.order().count(), global = config.batch.global;
+  return batches > 0 && batches <= count / global ? batches * global : count;
 }
 
 void warm_up(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader) {

@@ -17,6 +17,8 @@ namespace {
 
 /// The first words of each config.ini that `lyceum train` writes.
 constexpr std::string_view mark = "# lyceum train wrote this file";
+/// The first words of each config.ini that `lyceum train` or `lyceum convert` writes.
+constexpr std::string_view common_mark = "# lyceum ";
 constexpr const char* file_name = "config.ini";
 
 /// True if the text has the values of `config`.
@@ -36,7 +38,7 @@ void require_own_folder(const std::filesystem::path& file, const std::filesystem
   std::error_code error;
   const bool of_run = fs::exists(folder / "starts.jsonl", error) || fs::exists(folder / "checkpoints", error);
   if (file.filename() != file_name || !of_run || fs::equivalent(folder, run_dir, error)) return;
-  if (!read_whole_file(file).starts_with(mark)) return;
+  if (!read_whole_file(file).starts_with(common_mark)) return;
   fail(ExitCode::usage,
        "{} continues a run in {}, but is in another folder: if the run was moved, or started in another working "
        "directory, add --run.dir={}; for another run, copy the file elsewhere",

@@ -33,8 +33,9 @@ class ConfigFile {
   bool own_ = false;  // this object has written the file
 };
 
-/// Throws a usage Error if `file` is the config.ini of a run in the same folder, but `run_dir`, the value of run.dir in
-/// the file, is another folder. This happens if the run was moved or the working directory has changed.
+/// Throws a usage Error if `file` is the config.ini of a run in the same folder, written by `lyceum train` or `lyceum
+/// convert`, but `run_dir`, the value of run.dir in the file, is another folder. This happens if the run was moved or
+/// the working directory has changed.
 void require_own_folder(const std::filesystem::path& file, const std::filesystem::path& run_dir);
 
 }  // namespace lyceum

@@ -122,8 +122,8 @@ void StartingPoint::compare(std::span<const RunData> data) {
   rename_present_data();
   changes_ = changes(before_, config_);
   if (choice_ == Choice::sound) return;  // chosen among the checkpoints of this run itself
-  require_same_run();
   require_same_adapters();
+  require_same_run();
   require_same_model();
 }
 

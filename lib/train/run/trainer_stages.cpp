@@ -1,5 +1,7 @@
 // The part of the trainer that checks training stages and passes from one to the next.
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 
 #include "config/check.h"
 #include "config/continuation.h"
@@ -68,13 +70,34 @@ void Trainer::set_stage(int stage) {
   if (throughput_) throughput_.emplace(config_, peak_);
 }
 
-/// Begins to read the data of the present stage at state_.data_begin, and sets state_.data to them. Sources that are
-/// among the former state_.data, if under another prefix, keep their order.
+/// Returns the number of the first new source of data.train: the one after those that the run has read. Returns nothing
+/// if a checkpoint of an older version does not have these.
+std::optional<std::int64_t> first_new_source(const RunState& state) {
+  std::int64_t last = -1;
+  for (const SourceProgress& source : state.data_begin.sources) {
+    if (source.order < 0) return {};
+    last = std::max(last, source.order);
+  }
+  for (const DataIdentity& file : state.data) {
+    if (file.key != "data.train") continue;
+    if (file.order < 0) return {};
+    last = std::max(last, file.order);
+  }
+  return last + 1;
+}
+
+/// Begins to read the data of the present stage at state_.data_begin, and sets state_.data to them. Sources that the
+/// run has read, if under another prefix, keep their order. Others get the next numbers, which they also have if past
+/// stages name their data otherwise.
 void Trainer::begin_data() {
   const TokenLoader loader = continued(*data().train, state_.data_begin);
   std::vector<TokenLoader::Source> sources(loader.sources().begin(), loader.sources().end());
   std::vector<DataIdentity> files = data().files;  // begins with the sources of data.train
+  std::optional<std::int64_t> fresh = first_new_source(state_);
   for (std::size_t s = 0; s < sources.size(); ++s) {
+    const auto was_read = [&](const SourceProgress& known) {
+      return known.prefix == files[s].prefix || known.fingerprint == files[s].fingerprint;
+    };
     const auto find = [&](auto member) {
       return std::ranges::find_if(state_.data, [&](const DataIdentity& known) {
         return known.key == files[s].key && known.*member == files[s].*member;
@@ -84,6 +107,8 @@ void Trainer::begin_data() {
     if (known == state_.data.end()) known = find(&DataIdentity::fingerprint);
     if (known != state_.data.end() && known->order >= 0) {
       sources[s].order = sources[s].order.of_source(static_cast<std::size_t>(known->order));
+    } else if (fresh && std::ranges::none_of(state_.data_begin.sources, was_read)) {
+      sources[s].order = sources[s].order.of_source(static_cast<std::size_t>((*fresh)++));
     }
     files[s].order = static_cast<std::int64_t>(sources[s].order.source());
   }

@@ -212,6 +212,17 @@ TEST(Conversion, ModulesAreKept) {
   EXPECT_EQ(unread_weights(source.reader(), inserted.recipes).size(), 0u);
 }
 
+TEST(Conversion, OtherGroupsOfExpertsAreNoted) {
+  Config config = sparse_model();
+  config.moe.group_limit = 1;
+  config.balance.device_groups = 2;
+  const Source source(config);
+  const auto groups = testing::Contains(HasSubstr("moe.group_limit = 1: the groups"));
+  const ConversionRequest insert{.transform = "insert", .experts = 2};
+  EXPECT_THAT(source.made(insert).notes, groups);
+  EXPECT_THAT(source.made(insert, {"--moe.group_limit=0"}).notes, testing::Not(groups));
+}
+
 /// Returns a configuration with three attention experts, of which a token chooses two, and experts in the second layer.
 Config attention_model() {
   Config config = sparse_model();

@@ -235,7 +235,7 @@ TEST(RunLock, LeavesNoDirectoryThatItMadeAndNobodyWroteTo) {
   const TemporaryDirectory folder;
   const auto made = folder.path() / "made", written = folder.path() / "written", there = folder.path() / "there";
   std::filesystem::create_directory(there);
-  for (const auto& run : {made, written, there}) {
+  for (const auto& run : {made / "deep" / "run", written, there, there / "deep" / "run"}) {
     const RunLock lock(run);
     if (run == written) std::ofstream(run / "metrics.jsonl") << "{}\n";
   }
@@ -243,6 +243,7 @@ TEST(RunLock, LeavesNoDirectoryThatItMadeAndNobodyWroteTo) {
   EXPECT_TRUE(exists(written / "metrics.jsonl"));
   EXPECT_FALSE(exists(written / "LOCK"));
   EXPECT_TRUE(exists(there));
+  EXPECT_FALSE(exists(there / "deep"));
 }
 
 TEST(RunLock, NamesADirectoryThatCannotBeMade) {

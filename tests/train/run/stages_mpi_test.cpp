@@ -324,6 +324,23 @@ TEST_F(StagesTest, RecogniseMovedData) {
   EXPECT_THAT(error_of([&] { train(later, "part"); }, ExitCode::bad_input), HasSubstr("the files have changed"));
 }
 
+TEST_F(StagesTest, ANewSourceHasTheSameOrderBesideMovedData) {
+  Config config = staged();
+  config.data.train = prefixes_[0];
+  config.data.valid = prefixes_[1];
+  config.data.valid_fraction = 0;
+  const auto read_later = [&](const std::string& first) {
+    config.training_stages = {{.from_step = 3, .values = {{"data.train", first}}},
+                              {.from_step = 5, .values = {{"data.train", "0.5 " + first + " 0.5 " + prefixes_[1]}}}};
+  };
+  read_later(prefixes_[0]);
+  train(config, "whole");
+  read_later(move(prefixes_[0], "moved"));
+  cut("whole", "part", 4);
+  train(config, "part");
+  expect_same_end("whole", "part");
+}
+
 TEST_F(StagesTest, ChangeTheLearningRateByTheirSchedules) {
   Config config = staged();
   config.optim.lr = 0.01;
