@@ -69,8 +69,16 @@ void MetricsLog::append(const OrderedJson& record) {
 
 Metrics read_metrics(const std::filesystem::path& file) {
   Metrics metrics;
+  std::int64_t last = -1;
   for_each_record(file, [&](const OrderedJson& record, std::int64_t) {
     const auto step = record["step"].get<std::int64_t>();
+    if (step <= last) {  // the lines from this step on are superseded
+      for (auto& [key, points] : metrics) {
+        std::erase_if(points, [&](const MetricPoint& point) { return point.step >= step; });
+      }
+      std::erase_if(metrics, [](const auto& metric) { return metric.second.empty(); });
+    }
+    last = step;
     for (const auto& [key, value] : record.items()) {
       if (value.is_number() && key != "step") metrics[key].push_back({step, value.get<double>()});
     }

@@ -46,11 +46,11 @@ struct MetricPoint {
   bool operator==(const MetricPoint&) const = default;
 };
 
-/// The numbers of a metrics file by key, each in the order of the file. NaN if a number was not finite.
+/// The numbers of a metrics file by key, each by ascending step. NaN if a number was not finite.
 using Metrics = std::map<std::string, std::vector<MetricPoint>>;
 
-/// Reads the numbers at the top level of each line, and skips an incomplete last line. Throws a bad_input Error that
-/// names file and line.
+/// Reads the numbers at the top level of each line that counts, see MetricsExtent, and skips an incomplete last line.
+/// Throws a bad_input Error that names file and line.
 Metrics read_metrics(const std::filesystem::path& file);
 
 }  // namespace lyceum

@@ -401,12 +401,13 @@ ExitCode Trainer::final_exit_code() const {
   }
   require(state_.skipped_in_a_row <= max_skips_at_end,
           "the last {} steps were skipped, so the run ends without a result: lower optim.lr and run the command again, "
-          "which resumes from the newest sound checkpoint",
+          "which resumes from the newest sound checkpoint; if there is none, set another run.dir",
           state_.skipped_in_a_row);
   require(
       state_.outliers_in_a_row < Soundness::window,
       "the last {} steps were skipped by optim.skip_above = {}, so the run ends without a result: raise it, or lower "
-      "optim.lr, and run the command again, which resumes from the newest sound checkpoint",
+      "optim.lr, and run the command again, which resumes from the newest sound checkpoint; if there is none, set "
+      "another run.dir",
       state_.outliers_in_a_row, config_.optim.skip_above);
   return ExitCode::done;
 }

@@ -94,6 +94,15 @@ TEST_F(MetricsLogTest, ResumeCutsLaterStepsAndATornLine) {
   EXPECT_TRUE(read_metrics(file_).empty());
 }
 
+TEST_F(MetricsLogTest, OfJoinedFilesTheLaterLinesCount) {
+  std::ofstream(file_) << R"({"step":1,"loss":1}
+{"step":2,"loss":2,"valid_loss":2}
+{"step":3,"loss":3}
+{"step":2,"loss":22}
+)";
+  EXPECT_EQ(read_metrics(file_), (Metrics{{"loss", {{1, 1}, {2, 22}}}}));
+}
+
 TEST_F(MetricsLogTest, ARunThatBeginsAgainCountsWhatItCuts) {
   {
     MetricsLog log(file_, -1);
