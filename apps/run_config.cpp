@@ -1,18 +1,23 @@
 #include "apps/run_config.h"
 
+#include <boost/algorithm/string/join.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <set>
 
+#include "apps/convert_text.h"
 #include "apps/output.h"
 #include "config/check.h"
 #include "config/keys.h"
+#include "io/checkpoint/contents.h"
 #include "io/checkpoint/unit_tensors.h"
 #include "io/data/tokens/data_sources.h"
 #include "io/files/sha256.h"
 #include "io/text/table.h"
+#include "model/model_tensors.h"
 #include "train/run/config_file.h"
 
 namespace lyceum {
@@ -169,6 +174,24 @@ LoadedConfig without_mesh(LoadedConfig loaded) {
   return loaded;
 }
 
+namespace {
+
+/// Warns of weights of the checkpoint that the configured model does not have.
+void warn_of_unused_weights(const CheckpointReader& reader, const Config& config) {
+  std::set<std::string> names, unused;
+  for (const ModelTensor& tensor : model_tensors(config)) names.insert(tensor.name);
+  for (const CheckpointReader::Entry& entry : reader.tensors()) {
+    const std::string& name = entry.name;
+    const bool trains = is_optimizer_state(name) || is_adapter(name) || name.starts_with("model/mtp/");
+    if (!trains && !names.contains(name)) unused.insert(pattern_of(name));
+  }
+  if (unused.empty()) return;
+  fmt::print(stderr, "warning: {} has weights that this configuration does not use: {}\n", reader.directory().string(),
+             boost::algorithm::join(unused, ", "));
+}
+
+}  // namespace
+
 std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::string path, const Arguments& arguments) {
   const LoadedConfig given = read_config(arguments);
   if (given.list_keys) return print_and_finish(session, list_keys());
@@ -214,6 +237,7 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
     if (loaded.config.batch.global != global_batch) loaded.origin.erase("batch.global");
   }
   if (!check(session, loaded)) return {};
+  if (session.rank() == 0) warn_of_unused_weights(reader, loaded.config);
   return CheckpointRun{.reader = std::move(reader),
                        .config = std::move(loaded.config),
                        .own = std::move(own.config),

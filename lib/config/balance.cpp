@@ -36,6 +36,10 @@ void derive_balance(Config& config) {
 void simplify_balance(Config& config) {
   BalanceConfig& balance = config.balance;
   const BalanceConfig initial;
+  if (config.moe.experts == 0) balance.device = initial.device;  // of FFNs only
+  if (config.moe.experts == 0 && config.model.attention != AttentionKind::experts) {
+    balance = {.device_groups = balance.device_groups, .scope = balance.scope, .sub_dimension = balance.sub_dimension};
+  }
   if (!(balance.device > 0) && config.moe.group_limit == 0) balance.device_groups = initial.device_groups;
   const bool counts = balance.expert > 0 || balance.device > 0 || balance.mutual_information > 0 ||
                       balance.concentration > 0 || balance.sub_dimension > 0;

@@ -181,7 +181,7 @@ void remove_experts(MoeConfig& moe, bool attention_routes) {
 
 void simplify_moe(Config& config) {
   MoeConfig& moe = config.moe;
-  if (moe.experts > 0) {
+  if (moe.experts > 0 && config.model.first_dense_layers < config.model.layers) {
     simplify_experts(moe);
   } else {
     remove_experts(moe, config.model.attention == AttentionKind::experts);

@@ -15,7 +15,7 @@ void declare_keys(ConfigKeys& keys, OptimConfig& optim) {
   key("optim.rule", &optim.rule, "muon: orthogonalised updates of the matrices of blocks, AdamW for all other weights",
       {.other_names = {"optimizer"}});
   key("optim.lr", &optim.lr, rate, "largest learning rate", {.other_names = {"lr", "learning_rate", "max_lr"}});
-  key("optim.min_lr", &optim.min_lr, rate, "final learning rate of cosine and wsd");
+  key("optim.min_lr", &optim.min_lr, rate, "final learning rate of cosine and wsd, lowest one of step");
   key("optim.schedule", &optim.schedule,
       "step: multiplied by 0.316 at 80 % and at 90 % of the steps; wsd: constant, then linear decay to min_lr",
       {.other_names = {"lr_scheduler", "lr_scheduler_type", "lr_decay_style"}});
@@ -75,7 +75,13 @@ namespace {
 
 /// Checks that adapters have matrices, and that nothing else is to be trained.
 void check_adapters(Findings& findings, const OptimConfig& optim) {
-  if (optim.lora_rank == 0) return;
+  if (optim.lora_rank == 0) {
+    findings.unless(
+        optim.lora_targets.empty(),
+        "optim.lora_targets without optim.lora_rank would train all weights: set optim.lora_rank, or remove "
+        "optim.lora_targets");
+    return;
+  }
   findings.unless(!optim.lora_targets.empty(),
                   "optim.lora_rank = {} without optim.lora_targets: name the matrices to adapt, for example "
                   "model/layers/*/self_attn/*_proj/weight",

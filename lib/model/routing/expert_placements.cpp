@@ -44,7 +44,7 @@ std::vector<MixturePlacement> place_all_experts(const Config& config, int ranks,
 ExpertPlacements expert_placements(const Config& config, const Mixture& mixture, int ranks,
                                    std::span<const ExpertLoad> measured) {
   const auto groups = static_cast<int>(config.balance.device_groups);
-  std::vector<int> group = place_experts(config, mixture, groups, measured).owner;
+  std::vector<int> group = place_experts(config, mixture, groups, {}).owner;  // not by load: a restart keeps the loss
   for (int next = 0; std::ssize(group) < mixture.choices(); ++next) group.push_back(next % groups);
   return {.ranks = place_experts(config, mixture, ranks, measured),
           .devices = Placement::of_owners(std::move(group), groups)};

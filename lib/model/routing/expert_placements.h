@@ -19,8 +19,8 @@ struct ExpertLoad {
 /// The two placements of a mixture's experts.
 struct ExpertPlacements {
   Placement ranks;  // experts with weights → ranks of the expert group
-  /// All experts → groups of the device-level balance loss: the placement on balance.device_groups ranks, over which
-  /// experts without weights are dealt round-robin.
+  /// All experts → groups of the device-level balance loss: the placement on balance.device_groups ranks with an even
+  /// load, over which experts without weights are dealt round-robin.
   Placement devices;
 };
 

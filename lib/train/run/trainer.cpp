@@ -10,6 +10,7 @@
 
 #include "config/check.h"
 #include "config/consistency.h"
+#include "config/doubts.h"
 #include "core/allocator.h"
 #include "core/clock.h"
 #include "core/heap.h"
@@ -135,6 +136,9 @@ void Trainer::start() {
   trace_.introduce(state_.step);
   open_logs();
   if (state_.step < config_.run.steps) {
+    if (options_.given) {
+      for (const std::string& doubt : doubts(*options_.given, run_config_)) report_.warn(doubt);
+    }
     for (const std::string& doubt : schedule_warnings_of_stages(run_config_, state_.step, state_.schedule_steps)) {
       report_.warn(doubt);
     }
