@@ -47,12 +47,18 @@ while (($#)); do
   case $1 in
     --array=*) array=${1#*=} ;;
     --wrap=*) wrapped=${1#*=} ;;
-    --*) ;;
+    -A | --qos) shift ;;
+    -*) ;;
     *) script+=("$1") ;;
   esac
   shift
 done
-[[ -z $wrapped ]] || { bash -c "$wrapped" >compare.out; echo "8;cluster"; exit; }
+if [[ -n $wrapped ]]; then
+  [[ ! -e one_job ]] || { echo "sbatch: error: QOSMaxSubmitJobPerUserLimit" >&2; exit 1; }
+  env sh -c "$wrapped" >compare.out
+  echo "8;cluster"
+  exit
+fi
 printf 'JobId=7\\n   JobState=RUNNING\\n   Command=%s\\n   WorkDir=/x\\n' "${script[*]}" >job
 cp "${script[0]}" slurm_script
 for range in ${array%%%*}; do
@@ -234,20 +240,26 @@ moe.layers = [3, 4]
         self.program("scontrol", 'cat job')
         self.program("mpirun", 'exec "$@"')
         text = INI.replace("1e-3, 3e-4", "9, 1")
-        said = self.sweep(text, "--slurm", "--jobs", "3", "--", "--time=1:00", "--partition=p q")
+        (self.root / "env.sh").write_text("[[ -n $BASH_VERSION ]] && echo modules\n")
+        self.environment["LYCEUM_ENVIRONMENT"] = "env.sh"
+        said = self.sweep(text, "--slurm", "--jobs", "3", "--", "--time=1:00", "--partition=p q", "-A", "team", "--qos", "low", "-Mc")
         self.assertIn("job 7, tasks 1-4%3", said)
         submitted = (self.root / "sbatch.log").read_text().split("\n\n")
         first, second = submitted[0].splitlines(), submitted[1].splitlines()
         self.assertEqual(first[:1] + first[2:5], ["--parsable", "--output=out/slurm-%A_%a.log", "--time=1:00", "--partition=p q"])
         self.assertIn("--dependency=afterany:7", second)
-        self.assertEqual((self.root / "compare.out").read_text(), "the table\n")
+        self.assertEqual(second[-5:-1], ["--account=team", "--partition=p q", "--qos=low", "--clusters=c"])
+        self.assertEqual((self.root / "compare.out").read_text(), "modules\nthe table\n")
         self.assertIn("--moe.expert_sizes=4,8 --optim.lr=9 --run.seed=1 --run.dir=out/lr=9,seed=1", "".join(self.calls()))
         listed = self.sweep(text, "--list")
         self.assertIn("complete     out/lr=1,seed=2", listed)
         self.assertIn("failed (4)   out/lr=9,seed=1", listed)
         # Submitted again, only the runs that are not complete.
+        (self.root / "one_job").touch()
         said = self.sweep(text, "--slurm")
         self.assertIn("tasks 1-2;", said)
+        self.assertIn("warning: job 7 is submitted, but not the job that compares its runs (sbatch: error: QOSMaxSubmit", said)
+        self.assertIn("sweep.ini --compare", said)
 
     def test_without_slurm_the_reason_is_told(self):
         self.environment["PATH"] = str(self.root)
