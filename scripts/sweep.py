@@ -28,9 +28,11 @@ A sweep is described by an INI or TOML file:
 
 In INI, values that contain commas are separated by "|". In TOML lists are arrays, and several zips are [[zip]].
 
-Exit codes: 0 all runs are complete, 2 the sweep is wrong, 4 a run failed, 75 stopped: the same command continues.
+Exit codes: 0 all runs are complete, 2 the sweep is wrong, 4 a run or the script failed, 75 stopped, or other processes train some of
+the runs: the same command continues.
 """
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
@@ -117,13 +119,25 @@ def main() -> int:
             print("sweep: stopped: the same command continues", flush=True)
             return 75
         code = compare(sweep, program)
+        for name in outcome.busy:
+            print(f"sweep: still running: {name}", flush=True)
         for name in outcome.failed:
             print(f"sweep: failed: {name}", flush=True)
-        return 4 if outcome.failed else code
+        return 4 if outcome.failed else 75 if outcome.busy else code
     except SweepError as error:
         print(f"sweep.py: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            print(f"sweep.py: {error.filename or 'output'}: {error.strerror}", file=sys.stderr)
+        return 4
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    try:
+        sys.stdout.flush()
+    except OSError:  # a closed pipe: Python would flush again and report it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = code or 4
+    sys.exit(code)

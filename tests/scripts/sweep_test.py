@@ -27,6 +27,7 @@ case $1 in
     for argument; do [[ $argument != --run.dir=* ]] || folder=${argument#*=}; done
     echo '{"step":1,"loss":1}' >>"$folder/metrics.jsonl"
     echo "gpus ${CUDA_VISIBLE_DEVICES:-none}"
+    [[ ! -e held ]] || { echo "lyceum train: $folder is in use by process 5: set another run.dir, or end that job" >&2; exit 2; }
     [[ $* != *optim.lr=9* ]] || { printf 'lyceum train: the weights exploded:\n  in layer 3\nnot its\n' >&2; exit 4; }
     touch "busy.$$"; ls busy.* | wc -l >>peak; sleep 0.3; rm "busy.$$"
     for ((i = 0; i < 300; ++i)); do
@@ -194,19 +195,22 @@ moe.layers = [3, 4]
         self.sweep(text, code=4)
         self.assertEqual(len(self.calls()), 3, "the failed run is tried again, the complete one is not")
 
-    def interrupted(self, number, times):
-        """Starts a sweep of slow runs and sends it a signal as soon as two are running. Returns its exit code and output."""
+    def interrupted(self, number, times, closed=False):
+        """Starts a sweep of slow runs and sends it a signal as soon as two are running. Returns its exit code and output. With
+        `closed`, the output is a pipe that is closed by then."""
         (self.root / "slow").touch()
         (self.root / "sweep.ini").write_text(INI)
         with open(self.root / "said", "w+") as said:
-            process = subprocess.Popen(self.command("sweep.ini", "--jobs", "2"), cwd=self.root, env=self.environment, stdout=said,
-                                       stderr=said)
+            process = subprocess.Popen(self.command("sweep.ini", "--jobs", "2"), cwd=self.root, env=self.environment,
+                                       stdout=subprocess.PIPE if closed else said, stderr=said)
             try:
                 for _ in range(600):
                     if len(self.calls()) == 2:
                         break
                     time.sleep(0.05)
                 time.sleep(0.6)  # until both wait
+                if closed:
+                    process.stdout.close()
                 for _ in range(times):
                     process.send_signal(number)
                     time.sleep(0.5)
@@ -228,6 +232,18 @@ moe.layers = [3, 4]
                 (self.root / "slow").unlink()
                 self.sweep(INI)
                 self.assertEqual(len(self.calls()), 6)
+
+    def test_a_closed_pipe_stops_all_runs(self):
+        code, said = self.interrupted(signal.SIGHUP, 1, closed=True)
+        self.assertEqual((code, said), (4, "sweep.py: output: Broken pipe\n"))
+        self.assertEqual(self.sweep(INI, "--list").count("stopped      "), 2)
+
+    def test_a_run_of_another_process_is_still_running(self):
+        (self.root / "held").touch()
+        text = INI.replace("1e-3, 3e-4", "1").replace("seeds = 1, 2", "seeds = 1")
+        said = self.sweep(text, code=75)
+        self.assertIn("lr=1,seed=1: still running: lyceum train: out/lr=1,seed=1 is in use by process 5", said)
+        self.assertIn("started      out/lr=1,seed=1", self.sweep(text, "--list"))
 
     def test_a_second_interrupt_ends_the_runs(self):
         (self.root / "hard").touch()
