@@ -12,7 +12,7 @@ SCRIPTS = Path(__file__).absolute().parents[1]
 
 
 def submit(sweep: Sweep, pending: list[SweepRun], arguments: argparse.Namespace, program: str) -> int:
-    """Submits the pending runs. Task i of the array reads its folder and arguments from DIR/tasks/i."""
+    """Submits the pending runs. Task i of the array reads its folder, digest and arguments from DIR/tasks/i."""
     tasks = sweep.folder / "tasks"
     tasks.mkdir(parents=True, exist_ok=True)
     indices = []
@@ -21,7 +21,8 @@ def submit(sweep: Sweep, pending: list[SweepRun], arguments: argparse.Namespace,
             continue
         indices.append(index)
         run.folder.mkdir(exist_ok=True)
-        (tasks / str(index)).write_bytes(b"".join(os.fsencode(field) + b"\0" for field in (str(run.folder), *run.arguments)))
+        fields = (str(run.folder), run.digest, *run.arguments)
+        (tasks / str(index)).write_bytes(b"".join(os.fsencode(field) + b"\0" for field in fields))
     array = ranges(indices) + (f"%{arguments.jobs}" if arguments.jobs else "")
     environment = {**os.environ, "LYCEUM": program}
     job = sbatch([f"--array={array}", f"--output={sweep.folder}/slurm-%A_%a.log", *arguments.sbatch,

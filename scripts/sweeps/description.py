@@ -22,10 +22,13 @@ class SweepRun:
     name: str
     folder: Path
     arguments: list[str]
+    digest: str = ""  # of its settings: see state.py
 
 
 @dataclass
 class Sweep:
+    config: Path  # of every run
+    config_time: int  # when it was modified last, ns
     folder: Path
     ranks: int  # of each run on this machine
     runs: list[SweepRun]
@@ -114,8 +117,9 @@ def make_sweep(sections: dict) -> Sweep:
     for key in ("config", "dir"):
         if not about.get(key, [""])[0]:
             raise SweepError(f"[sweep] needs {key} = …")
-    if not Path(about["config"][0]).is_file():
-        raise SweepError(f"config = {about['config'][0]}: no such file")
+    config = Path(about["config"][0])
+    if not config.is_file():
+        raise SweepError(f"config = {config}: no such file")
     ranks = about.get("ranks", ["1"])[0]
     if not re.fullmatch(r"[1-9]\d{0,5}", ranks):
         raise SweepError(f"ranks = {ranks}: must be a whole number of 1 or more")
@@ -137,7 +141,7 @@ def make_sweep(sections: dict) -> Sweep:
     for name, choice in zip(names_of(choices), choices, strict=True):
         settings = {**fixed, **choice, "run.dir": str(folder / name)}
         runs.append(SweepRun(name, folder / name, [about["config"][0], *(f"--{key}={value}" for key, value in settings.items())]))
-    return Sweep(folder, int(ranks), runs)
+    return Sweep(config, config.stat().st_mtime_ns, folder, int(ranks), runs)
 
 
 def check_keys(sections: list[dict[str, list[str]]]) -> None:

@@ -8,9 +8,8 @@ import time
 from dataclasses import dataclass, field
 
 from .description import Sweep, SweepError, SweepRun
-from .state import record
+from .state import REFUSED, record
 
-REFUSED = 2  # exit code of a run whose settings are wrong, or whose folder belongs to another run or process
 STOPPED = 75  # exit code of a run that saved a checkpoint on request
 POLL = 0.1  # seconds
 
@@ -25,6 +24,7 @@ class Outcome:
 @dataclass
 class Running:
     run: SweepRun
+    digest: str  # of its settings; empty if they are not known
     process: subprocess.Popen
     started: float
     slot: int
@@ -83,6 +83,8 @@ class Trainer:
         self.started += 1
         run.folder.mkdir(parents=True, exist_ok=True)
         stop_file(run).unlink(missing_ok=True)
+        # A configuration that was edited meanwhile has unknown settings: the next sweep starts this run again.
+        digest = run.digest if self.sweep.config.stat().st_mtime_ns == self.sweep.config_time else ""
         slot = min(set(range(self.jobs)) - {other.slot for other in self.running})
         environment = {**os.environ, "LYCEUM_STOP_FILE": str(stop_file(run).absolute())}
         if self.gpus:
@@ -96,7 +98,7 @@ class Trainer:
             # A session of its own: a Ctrl-C on the terminal reaches only this script, which asks for a checkpoint.
             process = subprocess.Popen([*launcher, self.program, "train", "--config", *run.arguments], stdin=subprocess.DEVNULL,
                                        stdout=log, stderr=log, env=environment, start_new_session=True)
-        self.running.append(Running(run, process, time.monotonic(), slot))
+        self.running.append(Running(run, digest, process, time.monotonic(), slot))
         self.say(f"[{self.started}/{len(self.sweep.runs)}] {run.name}: started")
 
     def stop(self, requests: int) -> None:
@@ -118,7 +120,7 @@ class Trainer:
                 self.outcome.busy.append(run.name)
                 self.say(f"{run.name}: still running: {reason}")
                 continue
-            record(run, code)
+            record(run, code, ended.digest)
             seconds = f"{time.monotonic() - ended.started:.0f} s"
             if code == 0:
                 self.say(f"{run.name}: complete, {seconds}")
@@ -143,10 +145,12 @@ def stop_file(run: SweepRun):
 
 
 def failure(run: SweepRun) -> str:
-    """Returns the last message of `lyceum` in the run's log, with the indented lines that belong to it; else the last line."""
+    """Returns the last message of `lyceum` in the run's log, with the indented lines that belong to it; else the last line. It names
+    keys of the sweep."""
     with open(run.folder / "train.log", "rb") as log:
         log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
         lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+    lines = [line.replace("set another run.dir", "use another dir in [sweep]") for line in lines]
     begin = max((i for i, line in enumerate(lines) if line.startswith("lyceum ")), default=None)
     if begin is None:
         return (lines or ["no output"])[-1]

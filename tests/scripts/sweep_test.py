@@ -21,12 +21,16 @@ case $1 in
   train)
     if [[ $* == *--print-config* ]]; then
       [[ $* != *optim.lrr=* ]] || { echo "lyceum train: no such key optim.lrr" >&2; exit 2; }
+      printf '%-30s = %-9s  # command line\n' $(printf '%s\n' "${@:4}" | sed -n 's/^--//; s/=/ /p')
+      sed 's/ *$/  # base.ini:1/' "$3"
+      printf '%-30s = %-9s  # %s\n' batch.micro "$(cat micro)" derived model.layers 4 default
       exit 0
     fi
     echo "$*" >>calls.log
     for argument; do [[ $argument != --run.dir=* ]] || folder=${argument#*=}; done
     echo '{"step":1,"loss":1}' >>"$folder/metrics.jsonl"
     echo "gpus ${CUDA_VISIBLE_DEVICES:-none}"
+    [[ ! -e other ]] || { echo "lyceum train: $folder is the end of a run with another configuration; set another run.dir to train it" >&2; exit 2; }
     [[ ! -e held ]] || { echo "lyceum train: $folder is in use by process 5: set another run.dir, or end that job" >&2; exit 2; }
     [[ $* != *optim.lr=9* ]] || { printf 'lyceum train: the weights exploded:\n  in layer 3\nnot its\n' >&2; exit 4; }
     touch "busy.$$"; ls busy.* | wc -l >>peak; sleep 0.3; rm "busy.$$"
@@ -90,7 +94,8 @@ class SweepTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
-        (self.root / "base.ini").touch()
+        (self.root / "base.ini").write_text("moe.experts = 8\nparallel.expert = 1\n")
+        (self.root / "micro").write_text("8")
         self.program("lyceum", LYCEUM)
         self.environment = {**os.environ, "LYCEUM": str(self.root / "lyceum"), "PATH": f"{self.root}:/usr/bin:/bin"}
 
@@ -181,6 +186,38 @@ moe.layers = [3, 4]
         self.assertEqual(len(self.calls()), 8)
         self.assertIn("complete     out/lr=1e-3,seed=1", self.sweep(INI.replace("run.steps = 5", "run.steps = 6"), "--list"))
 
+    def test_an_edited_configuration_starts_complete_runs_again(self):
+        text = INI.replace("1e-3, 3e-4", "1").replace("seeds = 1, 2", "seeds = 1")
+        base = self.root / "base.ini"
+        self.sweep(text)
+        base.write_text("parallel.expert = 2\nrun.log_every = 1\nmoe.experts   =  8  \n")  # no effect on what is learnt
+        (self.root / "micro").write_text("4")
+        self.assertIn("1 of them complete", self.sweep(text))
+        base.write_text("moe.experts = 16\n")
+        (self.root / "other").touch()
+        for _ in range(2):  # a refusal does not make it complete
+            said = self.sweep(text, code=4)
+            self.assertIn("is the end of a run with another configuration; use another dir in [sweep] to train it", said)
+            self.assertIn("not compared, complete with other settings: lr=1,seed=1\n", said)
+            self.assertIn("changed      out/lr=1,seed=1", self.sweep(text, "--list"))
+        base.write_text("moe.experts = 8\n")
+        self.assertIn("complete     out/lr=1,seed=1", self.sweep(text, "--list"))
+        # Another key whose folders have the same names.
+        self.assertIn("changed      out/lr=1,seed=1", self.sweep(text.replace("optim.lr", "balance.lr"), "--list"))
+        # Earlier versions recorded the arguments.
+        run = next(line for line in self.calls()).split()[2:]
+        (self.root / "out/lr=1,seed=1/sweep-status").write_text("\0".join(["0", *run, ""]))
+        self.assertIn("complete     out/lr=1,seed=1", self.sweep(text, "--list"))
+        self.assertIn("changed      out/lr=1,seed=1", self.sweep(text.replace("run.steps = 5", "run.steps = 6"), "--list"))
+
+    def test_a_configuration_that_is_edited_meanwhile_is_unknown(self):
+        text = INI.replace("1e-3, 3e-4", "1")
+        self.program("lyceum", LYCEUM.replace('echo "$*" >>calls.log', 'echo "$*" >>calls.log; touch -d 2030-01-01 base.ini'))
+        self.sweep(text)
+        listed = self.sweep(text, "--list")
+        self.assertIn("complete     out/lr=1,seed=1", listed)
+        self.assertIn("changed      out/lr=1,seed=2", listed)
+
     def test_values_that_differ_by_a_sign_have_folders(self):
         self.sweep("\ufeff" + INI.replace("1e-3, 3e-4", "-1, 1, /a b/").replace("seeds = 1, 2", "seeds = 1"))
         self.assertEqual(self.names(), ["lr=-1,seed=1", "lr=1,seed=1", "lr=a-b,seed=1"])
@@ -270,7 +307,18 @@ moe.layers = [3, 4]
         listed = self.sweep(text, "--list")
         self.assertIn("complete     out/lr=1,seed=2", listed)
         self.assertIn("failed (4)   out/lr=9,seed=1", listed)
-        # Submitted again, only the runs that are not complete.
+        # Submitted again, only the runs that are not complete. A refusal does not change a complete run, and an edited file is unknown.
+        task = (self.root / "out/tasks/4").read_text()
+        status = self.root / "out/lr=1,seed=2/sweep-status"
+        for code, before, after in ((2, "0\0", "0\0"), (0, "3\0", "0\0\0")):
+            status.write_text(before)
+            (self.root / "mpirun").write_text(f"exit {code}")
+            os.utime(self.root / "base.ini", (2e9, 2e9))
+            subprocess.run(["bash", "slurm_script", "out/tasks"], cwd=self.root, capture_output=True, timeout=60, check=False,
+                           env={**self.environment, "SLURM_JOB_ID": "7", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "4", "SLURM_JOB_NODELIST": "n1"})
+            self.assertEqual(status.read_text(), after)
+        status.write_text("\0".join(["0", task.split("\0")[1], ""]))
+        (self.root / "mpirun").write_text('exec "$@"')
         (self.root / "one_job").touch()
         said = self.sweep(text, "--slurm")
         self.assertIn("tasks 1-2;", said)
