@@ -333,6 +333,9 @@ moe.layers = [3, 4]
         for old, new, message in (
                 ("config = base.ini", "config = none.ini", "config = none.ini: no such file"),
                 ("config = base.ini\n", "", "[sweep] needs config"),
+                ("dir = out", "dir = base.ini/a", "dir = base.ini/a: base.ini is not a folder"),
+                ("dir = out", "dir = out\0", "dir has a value with a zero byte"),
+                ("[grid]", "[ ]", "[ ]: expected [sweep], [set], [grid] or [zip]"),
                 ("dir = out", "dri = out", "dri in [sweep]: did you mean dir?"),
                 ("seeds = 1, 2", "seeds = 1,", "run.seed has an empty value"),
                 ("seeds = 1, 2", "seeds = 1, 1", "run.seed = 1, 1: a value occurs twice"),
@@ -349,7 +352,9 @@ moe.layers = [3, 4]
             with self.subTest(new=new):
                 self.assertIn(message, self.sweep(INI.replace(old, new), code=2))
         self.assertIn("sweep.toml: ", self.sweep("[sweep", code=2, name="sweep.toml"))
-        self.assertIn("outside a section", self.sweep("a = 1", code=2, name="sweep.toml"))
+        for text, message in (("a = 1", "a is outside a section"), ("zip = 5", "zip is not a section"), ("zip = ['a']", "zip is not a section"),
+                              ("[sweep]\nconfig = []\ndir = 'a'", "[sweep] needs config"), ("[sweep]\nconfig = ['a', 'b']", "[sweep] needs config")):
+            self.assertIn(f"sweep.toml: {message}", self.sweep(text, code=2, name="sweep.toml"))
         self.assertIn("none.ini: No such file", self.run_missing())
         self.assertEqual(self.calls(), [])
         self.assertFalse((self.root / "out").exists())
@@ -363,6 +368,8 @@ moe.layers = [3, 4]
         self.assertIn("--jobs 0", self.sweep(INI, "--jobs", "0", code=2))
         self.assertIn("need 2 different GPUs", self.sweep(INI, "--jobs", "2", "--gpus", "1", code=2))
         self.assertIn("need --slurm", self.sweep(INI, "--", "--time=1", code=2))
+        self.program("data", "\x7fELF")
+        self.assertIn("data: Exec format error: name a program", self.sweep(INI, "--lyceum", "./data", code=2))
         self.environment["LYCEUM"] = "/none"
         self.assertIn("no program at /none", self.sweep(INI, code=2))
 
