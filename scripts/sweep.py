@@ -28,9 +28,11 @@ A sweep is described by an INI or TOML file:
 
 In INI, values that contain commas are separated by "|". In TOML lists are arrays, and several zips are [[zip]].
 
-Exit codes: 0 all runs are complete, 2 the sweep is wrong, 4 a run failed, 75 stopped: the same command continues.
+Exit codes: 0 all runs are complete, 2 the sweep is wrong, 4 a run or the script failed, 75 stopped, or other processes train some of
+the runs: the same command continues.
 """
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
@@ -40,7 +42,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).absolute().parent))
 from sweeps import cluster, local  # noqa: E402
 from sweeps.description import Sweep, SweepError, read_sweep  # noqa: E402
-from sweeps.state import is_complete, state_text  # noqa: E402
+from sweeps.state import digest_of, is_changed, is_complete, state_text  # noqa: E402
 
 ROOT = Path(__file__).absolute().parents[1]
 
@@ -56,17 +58,25 @@ def find_program(given: str | None) -> str:
 
 
 def check_settings(sweep: Sweep, program: str) -> None:
-    """Raises a SweepError if the program refuses the settings of a run. No run is started then."""
+    """Sets the digest of each run. Raises a SweepError if the program refuses the settings of a run. No run is started then."""
     for run in sweep.runs:
-        done = subprocess.run([program, "train", "--config", *run.arguments, "--print-config"], capture_output=True, text=True,
-                              check=False)
+        try:
+            done = subprocess.run([program, "train", "--config", *run.arguments, "--print-config"], capture_output=True,
+                                  encoding="utf-8", errors="replace", check=False)
+        except OSError as error:
+            raise SweepError(f"{program}: {error.strerror}: name a program with --lyceum") from error
         if done.returncode:
             raise SweepError(f"{run.name}: {(done.stderr or done.stdout).strip()}")
+        run.digest = digest_of(done.stdout)
 
 
 def compare(sweep: Sweep, program: str) -> int:
-    """Prints the runs side by side and writes a page. Runs that have not made a step yet are left out."""
-    started = [str(run.folder) for run in sweep.runs if (run.folder / "metrics.jsonl").exists()]
+    """Prints the runs side by side and writes a page. Runs that have not made a step yet are left out, and those that are complete
+    with other settings."""
+    changed = [run for run in sweep.runs if is_changed(run)]
+    if changed:
+        print(f"sweep: not compared, complete with other settings: {' '.join(run.name for run in changed)}", flush=True)
+    started = [str(run.folder) for run in sweep.runs if run not in changed and (run.folder / "metrics.jsonl").exists()]
     if not started:
         print("sweep: no run has made a step yet: nothing to compare", flush=True)
         return 0
@@ -100,14 +110,14 @@ def main() -> int:
     arguments = parsed()
     try:
         sweep = read_sweep(arguments.file)
+        program = find_program(arguments.lyceum)
+        check_settings(sweep, program)
         if arguments.list:
             for run in sweep.runs:
                 print(f"{state_text(run):<12} {run.folder}")
             return 0
-        program = find_program(arguments.lyceum)
         if arguments.compare:
             return compare(sweep, program)
-        check_settings(sweep, program)
         pending = [run for run in sweep.runs if not is_complete(run)]
         print(f"sweep: {len(sweep.runs)} runs in {sweep.folder}, {len(sweep.runs) - len(pending)} of them complete", flush=True)
         if arguments.slurm:
@@ -117,13 +127,25 @@ def main() -> int:
             print("sweep: stopped: the same command continues", flush=True)
             return 75
         code = compare(sweep, program)
+        for name in outcome.busy:
+            print(f"sweep: still running: {name}", flush=True)
         for name in outcome.failed:
             print(f"sweep: failed: {name}", flush=True)
-        return 4 if outcome.failed else code
+        return 4 if outcome.failed else 75 if outcome.busy else code
     except SweepError as error:
         print(f"sweep.py: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            print(f"sweep.py: {error.filename or 'output'}: {error.strerror}", file=sys.stderr)
+        return 4
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    try:
+        sys.stdout.flush()
+    except OSError:  # a closed pipe: Python would flush again and report it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = code or 4
+    sys.exit(code)

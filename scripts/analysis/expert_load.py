@@ -11,7 +11,10 @@ import json
 import subprocess
 import sys
 
-import matplotlib
+try:
+    import matplotlib
+except ModuleNotFoundError as error:
+    sys.exit(f"expert_load.py: this Python lacks {error.name}: run scripts/install-deps.sh, and use .venv/bin/python")
 
 matplotlib.use("Agg")  # files only, no display
 import matplotlib.pyplot as plt  # noqa: E402

@@ -12,6 +12,7 @@ Every evaluation is saved in a JSON file next to the picture, so the same comman
 without a choice of experts (dense, hash) are drawn as horizontal lines.
 """
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -22,7 +23,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
-import matplotlib
+try:
+    import matplotlib
+except ModuleNotFoundError as error:
+    sys.exit(f"expert_sweep.py: this Python lacks {error.name}: run scripts/install-deps.sh, and use .venv/bin/python")
 
 matplotlib.use("Agg")  # files only, no display
 import matplotlib.pyplot as plt  # noqa: E402
@@ -41,7 +45,7 @@ class Failed(Exception):
 class Run:
     label: str
     checkpoint: str
-    identity: dict  # key of its stored evaluations: run, step and data
+    identity: dict  # key of its stored evaluations: run, step, data and configuration files
     experts: int  # routed experts in the layer with the fewest; 0: tokens have no choice
     top_k: int = 0
     shared: int = 0
@@ -65,6 +69,7 @@ class Lyceum:
             raise Failed(f"{error.filename}: {error.strerror}", 2) from error
         if done.returncode:
             raise Failed(done.stderr.strip() or f"{self.program} {arguments[0]} failed", done.returncode)
+        sys.stderr.write(done.stderr)  # warnings
         return done.stdout
 
     def configuration(self, checkpoint: str) -> dict[str, str]:
@@ -75,16 +80,39 @@ class Lyceum:
         command = ("eval", "--checkpoint", checkpoint, "--json", *self.arguments, *arguments)
         return json.loads(self.output(*command, launch=self.launch))
 
+    def digests(self) -> list[str]:
+        """Returns a digest of each configuration file among the arguments."""
+        files = [argument.removeprefix("--config=") for argument in self.arguments if argument.startswith("--config=")]
+        return [hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in files]
+
+
+def prefixes(data: str) -> list[str]:
+    """Returns the prefixes of data.train or data.valid, which may be several, with weights or without."""
+    words = data.split()
+    if len(words) <= 1 or os.path.exists(data + ".bin"):
+        return [data]
+    try:
+        float(words[0])
+    except ValueError:
+        return words
+    return words[1::2]
+
+
+def identify(prefix: str) -> dict:
+    """Returns which token files a prefix names, without reading them."""
+    files = [os.stat(prefix + ".bin")]
+    files += [os.stat(prefix + ending) for ending in (".idx", ".mask") if os.path.exists(prefix + ending)]
+    return {"prefix": os.path.abspath(prefix), "files": [[file.st_size, file.st_mtime_ns] for file in files]}
+
 
 def describe(lyceum: Lyceum, label: str, directory: str) -> Run:
-    shown = dict(re.findall(r"^(checkpoint|run|step) +(\S+)$", lyceum.output("checkpoint", "show", directory), re.MULTILINE))
+    shown = dict(re.findall(r"^(checkpoint|run|step) +(.+)$", lyceum.output("checkpoint", "show", directory), re.MULTILINE))
     config = lyceum.configuration(shown["checkpoint"])
-    data = config["data.valid"] or config["data.train"]
     try:
-        size = os.stat(data + ".bin").st_size
+        data = [identify(prefix) for prefix in prefixes(config["data.valid"] or config["data.train"])]
     except OSError as error:
         raise Failed(f"{error.filename}: {error.strerror}; name the data with --data.valid=PREFIX", 3) from error
-    identity = {"run": shown["run"], "step": int(shown["step"]), "data": data, "data_bytes": size}
+    identity = {"run": shown["run"], "step": int(shown["step"]), "data": data, "configurations": lyceum.digests()}
     count = lambda key: int(config.get(key) or 0)  # older programs lack some keys
     of_layers = config.get("moe.experts_of_layers")
     fewest = min(map(int, of_layers.split(","))) if of_layers else count("moe.experts")
@@ -295,6 +323,9 @@ def main() -> int:
         parser.error(f"--out {arguments.out}: the name must end in .png, .pdf or .svg")
     if not arguments.out.absolute().parent.is_dir():
         parser.error(f"--out {arguments.out}: no such folder")
+    for written in arguments.out, arguments.out.with_suffix(".json"):
+        if written.is_dir():
+            parser.error(f"--out {arguments.out}: {written} is a folder, not a file")
     unknown = [key for key in keys if not re.fullmatch(r"--\w+\.\w+=.*|--config=.*", key)]
     if unknown:
         parser.error(f"no such option: {unknown[0]}; write keys of lyceum eval as --section.key=value")
@@ -309,14 +340,17 @@ def main() -> int:
         stored = StoredEvaluations(arguments.out.with_suffix(".json"))
         runs = [describe(lyceum, label, directory) for label, directory in arguments.runs]
         evaluate_all(lyceum, stored, runs, ratios)
+        if arguments.every_k:
+            print(table_of_every_k(runs))
+            draw_every_k(runs, arguments.out)
+        else:
+            draw(runs, arguments.ratios, arguments.out)
     except Failed as error:
         print(f"expert_sweep.py: {error}", file=sys.stderr)
         return error.code
-    if arguments.every_k:
-        print(table_of_every_k(runs))
-        draw_every_k(runs, arguments.out)
-    else:
-        draw(runs, arguments.ratios, arguments.out)
+    except OSError as error:
+        print(f"expert_sweep.py: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 4
     print(f"wrote {arguments.out} and {stored.path}")
     return 0
 

@@ -8,9 +8,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import h5py
-import matplotlib
-import numpy as np
+try:
+    import h5py
+    import matplotlib
+    import numpy as np
+except ModuleNotFoundError as error:
+    sys.exit(f"routing.py: this Python lacks {error.name}: run scripts/install-deps.sh, and use .venv/bin/python")
 
 matplotlib.use("Agg")  # files only, no display
 import matplotlib.pyplot as plt  # noqa: E402
@@ -90,7 +93,9 @@ def draw_heatmap(figure, axes, bar_axes, steps, layers, chosen) -> None:
     axes.set_yticks(range(0, len(layers), every), [layer.label for layer in layers[::every]])
     axes.xaxis.set_major_locator(MaxNLocator(20, integer=True, steps=[1, 2, 5, 10]))
     axes.set(xlabel="expert", ylabel="layer")
-    axes.set_title(f"Load of each expert relative to an even spread, steps {steps[chosen][0]} to {steps[chosen][-1]}"
+    before = np.flatnonzero(chosen)[0] - 1  # the first step of the first record is unknown: the run may have begun with a checkpoint
+    span = f"{steps[before] + 1} to" if before >= 0 else "up to"
+    axes.set_title(f"Load of each expert relative to an even spread, steps {span} {steps[chosen][-1]}"
                    + (" (grey: no tokens)" if (load == 0).any() else ""), loc="left")
     bar = figure.colorbar(mesh, cax=bar_axes, ticks=[0.25, 0.5, 1, 2, 4])
     bar.ax.set_yticklabels(["≤ ¼", "½", "1", "2", "≥ 4"])
@@ -133,7 +138,7 @@ def main() -> int:
     parser.add_argument("run", type=Path, help="run directory, or its routing.h5")
     parser.add_argument("--out", type=Path, required=True, help="picture to write: .png, .pdf or .svg")
     parser.add_argument("--from", dest="first", type=int, metavar="STEP",
-                        help="first step of the heatmap (default: the last quarter)")
+                        help="first step of the heatmap (default: the newest quarter of the records)")
     parser.add_argument("--to", dest="last", type=int, metavar="STEP", help="last step of the heatmap")
     arguments = parser.parse_args()
     if arguments.out.suffix not in (".png", ".pdf", ".svg"):

@@ -22,10 +22,13 @@ class SweepRun:
     name: str
     folder: Path
     arguments: list[str]
+    digest: str = ""  # of its settings: see state.py
 
 
 @dataclass
 class Sweep:
+    config: Path  # of every run
+    config_time: int  # when it was modified last, ns
     folder: Path
     ranks: int  # of each run on this machine
     runs: list[SweepRun]
@@ -55,16 +58,16 @@ def read_ini(text: str) -> dict:
     parser.read_string(text)
     sections: dict = {"zip": []}
     for name in parser.sections():
-        keys = {key: listed(value, name) for key, value in parser[name].items()}
-        if name.split()[0] == "zip":
+        keys = {key: listed(value, name, key) for key, value in parser[name].items()}
+        if name.split()[:1] == ["zip"]:
             sections["zip"].append(keys)
         else:
             sections[name] = keys
     return sections
 
 
-def listed(value: str, section: str) -> list[str]:
-    if section == "set":  # one value, which may contain commas
+def listed(value: str, section: str, key: str) -> list[str]:
+    if section == "set" or (section == "sweep" and key != "seeds"):  # one value, which may contain commas
         return [value]
     return [part.strip() for part in value.split("|" if "|" in value else ",")]
 
@@ -74,6 +77,8 @@ def read_toml(text: str) -> dict:
     zips = table.pop("zip", [])
     if isinstance(zips, dict):
         zips = [zips]
+    if not isinstance(zips, list) or not all(isinstance(keys, dict) for keys in zips):
+        raise SweepError("zip is not a section: expected [zip] or [[zip]]")
     sections: dict = {"zip": [flattened(keys, "zip") for keys in zips]}
     for name, keys in table.items():
         if not isinstance(keys, dict):
@@ -106,19 +111,11 @@ def make_sweep(sections: dict) -> Sweep:
         if name not in ("sweep", "set", "grid", "zip"):
             raise SweepError(f"[{name}]: expected [sweep], [set], [grid] or [zip]")
     about = sections.get("sweep", {})
-    for key in about:
-        if key not in SWEEP_KEYS:
-            near = get_close_matches(key, SWEEP_KEYS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(SWEEP_KEYS)}"
-            raise SweepError(f"{key} in [sweep]: {hint}")
-    for key in ("config", "dir"):
-        if not about.get(key, [""])[0]:
-            raise SweepError(f"[sweep] needs {key} = …")
-    if not Path(about["config"][0]).is_file():
-        raise SweepError(f"config = {about['config'][0]}: no such file")
-    ranks = about.get("ranks", ["1"])[0]
-    if not re.fullmatch(r"[1-9]\d{0,5}", ranks):
-        raise SweepError(f"ranks = {ranks}: must be a whole number of 1 or more")
+    for keys in (about, sections.get("set", {}), sections.get("grid", {}), *sections["zip"]):
+        for key, values in keys.items():
+            if any("\0" in value for value in values):
+                raise SweepError(f"{key} has a value with a zero byte")
+    config, folder, ranks = about_runs(about)
     grid = dict(sections.get("grid", {}))
     if "seeds" in about:
         if "run.seed" in grid:
@@ -132,12 +129,35 @@ def make_sweep(sections: dict) -> Sweep:
     axes = axes_of_zips(sections["zip"]) + axes
     fixed = {key: values[0] for key, values in sections.get("set", {}).items()}
     choices = [{key: value for part in parts for key, value in part.items()} for parts in itertools.product(*axes)]
-    folder = Path(about["dir"][0])
     runs = []
     for name, choice in zip(names_of(choices), choices, strict=True):
         settings = {**fixed, **choice, "run.dir": str(folder / name)}
         runs.append(SweepRun(name, folder / name, [about["config"][0], *(f"--{key}={value}" for key, value in settings.items())]))
-    return Sweep(folder, int(ranks), runs)
+    return Sweep(config, config.stat().st_mtime_ns, folder, ranks, runs)
+
+
+def about_runs(about: dict[str, list[str]]) -> tuple[Path, Path, int]:
+    """Returns config, dir and ranks of [sweep]."""
+    for key in about:
+        if key not in SWEEP_KEYS:
+            near = get_close_matches(key, SWEEP_KEYS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(SWEEP_KEYS)}"
+            raise SweepError(f"{key} in [sweep]: {hint}")
+    about = {"ranks": ["1"], **about}
+    for key in ("config", "dir", "ranks"):
+        if len(about.get(key, [])) != 1 or not about[key][0]:
+            raise SweepError(f"[sweep] needs {key} = … with one value")
+    config = Path(about["config"][0])
+    if not config.is_file():
+        raise SweepError(f"config = {config}: no such file")
+    folder = Path(about["dir"][0])
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not existing.is_dir():
+        raise SweepError(f"dir = {folder}: {existing} is not a folder")
+    ranks = about["ranks"][0]
+    if not re.fullmatch(r"[1-9]\d{0,5}", ranks):
+        raise SweepError(f"ranks = {ranks}: must be a whole number of 1 or more")
+    return config, folder, int(ranks)
 
 
 def check_keys(sections: list[dict[str, list[str]]]) -> None:

@@ -23,13 +23,13 @@ COPY_WINDOW = 20   # last words of the context that must not contain the right o
 BAND = 40          # wrong words are drawn from the nearest words in order of frequency
 
 
-def texts_of(paths: list[str]) -> list[str]:
+def files_of(paths: list[str]) -> list[str]:
     found = []
     for path in map(Path, paths):
         found += sorted(file for file in path.rglob("*") if file.suffix in (".txt", ".md")) if path.is_dir() else [path]
     if not found:
         raise ValueError("no text: the folders have neither *.txt nor *.md")
-    return [file.read_text(encoding="utf-8") for file in found]
+    return [str(file) for file in found]
 
 
 def candidates(text: str, words: int, frequent: set[str]) -> list[tuple[str, str]]:
@@ -81,7 +81,10 @@ def main() -> None:
             parser.error(f"--{name} must be at least 1")
     if given.words < COPY_WINDOW:
         parser.error(f"--words must be at least {COPY_WINDOW}")
-    files.write(given.out, cloze(texts_of(given.text), given.items, given.words, given.distractors, given.seed, given.least))
+    sources = files_of(given.text)
+    files.check_output(given.out, sources)
+    texts = [re.sub(r"\r\n?", "\n", files.read_text(source)) for source in sources]
+    files.write(given.out, cloze(texts, given.items, given.words, given.distractors, given.seed, given.least))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@
 The input has one JSON record per line, with the field names of the benchmark's files or of its copy in the Hugging Face Hub.
 """
 import argparse
-from pathlib import Path
 
 import files
 import formats
@@ -18,31 +17,29 @@ import formats
 def converted(name: str, path: str, labels: str | None, distractors: int, seed: int) -> list[dict]:
     records = files.read(path)
     if labels:
-        lines = Path(labels).read_text(encoding="utf-8").split()
-        if len(lines) != len(records):
-            raise ValueError(f"{labels} has {len(lines)} labels for {len(records)} records")
-        records = [record | {"label": label} for record, label in zip(records, lines)]
-    if name == "lambada":
-        try:
-            return formats.lambada(records, distractors, seed)
-        except KeyError as error:
-            raise ValueError(f"{path}: a record without {error}") from None
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
+        words = files.read_text(labels).split()
+        if len(words) != len(records):
+            raise ValueError(f"{labels} has {len(words)} labels for {len(records)} records")
+        records = [(number, record | {"label": word}) for (number, record), word in zip(records, words)]
     items = []
-    for number, record in enumerate(records, 1):
+    for number, record in records:
         try:
             items.append(formats.FORMATS[name](record))
         except KeyError as error:
-            raise ValueError(f"{path}: record {number} has no {error}") from None
+            raise ValueError(f"{path}:{number}: the record has no {error}") from None
         except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path}: record {number}: {error}") from None
-    return items
+            raise ValueError(f"{path}:{number}: {error}") from None
+    if name != "lambada":
+        return items
+    try:
+        return formats.with_distractors(items, distractors, seed)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("format", choices=[*formats.FORMATS, "lambada"])
+    parser.add_argument("format", choices=formats.FORMATS)
     parser.add_argument("input")
     parser.add_argument("--out", required=True)
     parser.add_argument("--labels", help="piqa: the file with a label per record, if the records have none")
@@ -53,6 +50,7 @@ def main() -> None:
         parser.error("--labels applies to piqa only")
     if given.distractors < 1:
         parser.error("--distractors must be at least 1")
+    files.check_output(given.out, [given.input, *filter(None, [given.labels])])
     files.write(given.out, converted(given.format, given.input, given.labels, given.distractors, given.seed))
 
 

@@ -194,8 +194,8 @@ printf '{"step": 0\n' >"$work/alone/starts.jsonl"
 expect 3 "$lyceum" routing report "$work/alone" --html "$work/page.html"
 says err "starts.jsonl: line 1 is damaged, since it does not describe a start of a run"
 
-expect 0 "$python" "$source/scripts/analysis/routing.py" "$work/run/routing.h5" --out "$work/routing.png"
-[[ $(head -c 8 "$work/routing.png" | od -An -tx1) == " 89 50 4e 47 0d 0a 1a 0a" ]] || fail "no PNG was drawn"
+expect 0 "$python" "$source/scripts/analysis/routing.py" "$work/run/routing.h5" --out "$work/routing.svg"
+grep -q "Load of each expert .*, steps 9 to 12" "$work/routing.svg" || fail "no title with the steps of the newest record"
 expect 4 "$python" "$source/scripts/analysis/routing.py" "$work/run" --out "$work/missing/routing.png"
 says err "^routing.py: cannot write $work/missing/routing.png: No such file or directory"
 expert_load=("$python" "$source/scripts/analysis/expert_load.py" "--lyceum=$lyceum" --out "$work/load.png" --exponents=0,1 "--config=$config")

@@ -43,6 +43,15 @@ grep -q "resumed" "sweep/lr=1e-3/train.log" || fail "the run was not resumed"
 expect 0 "${sweep[@]}"
 says out '2 of them complete'
 
+# --- an edited configuration: complete runs refuse it, and are complete when it is restored
+sed -i 's/^top_k = 2/top_k = 1/' tiny.ini
+expect 4 "${sweep[@]}" --jobs 2
+says out 'lr=1e-3: failed with code 2, .* is the end of a run with another configuration; use another dir in \[sweep\]'
+says out 'not compared, complete with other settings: lr=3e-3 lr=1e-3$'
+sed -i 's/^top_k = 1/top_k = 2  # restored/' tiny.ini
+expect 0 "${sweep[@]}"
+says out '2 of them complete'
+
 # --- a run that fails while running
 sed -i 's/^dir.*/dir = broken/; s/^run.steps.*/run.steps = 3/; s/3e-3, 1e-3/3e-3, 2e-3/; s/^ranks.*/ranks = 1/; s/^parallel.*//' sweep.ini
 mkdir -p "broken/lr=3e-3"

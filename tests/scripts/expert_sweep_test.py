@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -27,6 +28,7 @@ case $1 in
   checkpoint) printf 'checkpoint     %s\\nrun            uuid-%s\\nstep           %s\\n' "$3" "${3##*/}" "$(cat step)" ;;
   eval)
     if [[ $* == *--print-config* ]]; then sed 's/$/   # default/' "$3/config"; exit; fi
+    if [[ -e warn ]]; then echo 'warning: the token files have changed' >&2; fi
     if [[ -e full ]]; then echo 'lyceum eval: no memory' >&2; exit 4; fi
     echo "${*:5}" >> calls.log
     echo "{\\"loss\\": $(wc -l < calls.log)}" ;;
@@ -129,23 +131,48 @@ class ExpertSweep(unittest.TestCase):
         (self.root / "step").write_text("200\n")  # the same run with other weights
         self.sweep("moe", "--ratios=0,1/16")
         self.assertEqual(self.calls(), first)
-        (self.root / "valid.bin").write_bytes(b"more tokens")
-        self.sweep("moe", "--ratios=0,1/16")
+        (self.root / "valid.bin").write_bytes(b"TOKENS")  # of the same size
+        (self.root / "warn").touch()
+        self.assertEqual(self.sweep("moe", "--ratios=0,1/16"), "warning: the token files have changed\n" * len(first))
         self.assertEqual(self.calls(), first)
         self.sweep("moe", "--ratios=0,1/16", "--moe.renormalize=true")
         self.assertEqual(self.calls(), [f"--moe.renormalize=true {change}".strip() for change in first])
         kept = json.loads((self.root / "sweep.json").read_text())["evaluations"]
         self.assertEqual(len(kept), 4 * len(first) + 1)
+        for text in "a", "b", "b":
+            (self.root / "keys.ini").write_text(text)
+            self.sweep("moe", "--ratios=0", "--config=keys.ini")
+        self.assertEqual(len(self.calls()), 2 * (len(first) - 1))
+
+    def test_paths_with_blanks_and_several_prefixes(self):
+        (self.root / "two.bin").touch()
+        self.run_folder("a run", data__valid="valid two", moe__experts=0)
+        self.run_folder("mixed", data__valid="", data__train="0.7 valid 0.3 two", moe__experts=0)
+        self.sweep("a run", "mixed")
+        self.assertEqual(len(self.calls()), 2)
+        for entry in json.loads((self.root / "sweep.json").read_text())["evaluations"]:
+            self.assertEqual([data["prefix"] for data in entry["of"]["data"]], [os.path.realpath("valid"), os.path.realpath("two")])
+        (self.root / "two.bin").unlink()
+        self.assertIn("two.bin: No such file", self.sweep("mixed", expected=3))
 
     def test_refuses_what_it_cannot_use(self):
         (self.root / "sweep.json").write_text('{"a": 1}')
         self.assertIn("sweep.json contains no evaluations", self.sweep("moe", expected=3))
         (self.root / "sweep.json").unlink()
+        (self.root / "sweep.json").mkdir()
+        self.assertIn("--out sweep.png: sweep.json is a folder", self.sweep("moe", expected=2))
+        (self.root / "sweep.json").rmdir()
         self.sweep("moe", "--ratios=0,1", expected=2)
         self.assertIn("no such option: --bogus", self.sweep("moe", "--bogus", expected=2))
         (self.root / "valid.bin").unlink()
         self.assertIn("valid.bin: No such file", self.sweep("moe", expected=3))
         self.assertEqual(self.calls(), [])
+
+    def test_a_python_without_matplotlib_is_told_where_to_get_it(self):
+        for script in "expert_sweep", "expert_load", "routing":
+            done = subprocess.run([sys.executable, "-I", "-S", REPOSITORY / f"scripts/analysis/{script}.py"], capture_output=True, text=True,
+                                  check=False)
+            self.assertRegex(done.stderr, rf"^{script}.py: this Python lacks \w+: run scripts/install-deps.sh, and use .venv/bin/python\n$")
 
 
 if __name__ == "__main__":

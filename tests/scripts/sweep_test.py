@@ -21,12 +21,17 @@ case $1 in
   train)
     if [[ $* == *--print-config* ]]; then
       [[ $* != *optim.lrr=* ]] || { echo "lyceum train: no such key optim.lrr" >&2; exit 2; }
+      printf '%-30s = %-9s  # command line\n' $(printf '%s\n' "${@:4}" | sed -n 's/^--//; s/=/ /p')
+      sed 's/ *$/  # base.ini:1/' "$3"
+      printf '%-30s = %-9s  # %s\n' batch.micro "$(cat micro)" derived model.layers 4 default
       exit 0
     fi
     echo "$*" >>calls.log
     for argument; do [[ $argument != --run.dir=* ]] || folder=${argument#*=}; done
     echo '{"step":1,"loss":1}' >>"$folder/metrics.jsonl"
     echo "gpus ${CUDA_VISIBLE_DEVICES:-none}"
+    [[ ! -e other ]] || { echo "lyceum train: $folder is the end of a run with another configuration; set another run.dir to train it" >&2; exit 2; }
+    [[ ! -e held ]] || { echo "lyceum train: $folder is in use by process 5: set another run.dir, or end that job" >&2; exit 2; }
     [[ $* != *optim.lr=9* ]] || { printf 'lyceum train: the weights exploded:\n  in layer 3\nnot its\n' >&2; exit 4; }
     touch "busy.$$"; ls busy.* | wc -l >>peak; sleep 0.3; rm "busy.$$"
     for ((i = 0; i < 300; ++i)); do
@@ -47,12 +52,18 @@ while (($#)); do
   case $1 in
     --array=*) array=${1#*=} ;;
     --wrap=*) wrapped=${1#*=} ;;
-    --*) ;;
+    -A | --qos) shift ;;
+    -*) ;;
     *) script+=("$1") ;;
   esac
   shift
 done
-[[ -z $wrapped ]] || { bash -c "$wrapped" >compare.out; echo "8;cluster"; exit; }
+if [[ -n $wrapped ]]; then
+  [[ ! -e one_job ]] || { echo "sbatch: error: QOSMaxSubmitJobPerUserLimit" >&2; exit 1; }
+  env sh -c "$wrapped" >compare.out
+  echo "8;cluster"
+  exit
+fi
 printf 'JobId=7\\n   JobState=RUNNING\\n   Command=%s\\n   WorkDir=/x\\n' "${script[*]}" >job
 cp "${script[0]}" slurm_script
 for range in ${array%%%*}; do
@@ -83,7 +94,8 @@ class SweepTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
-        (self.root / "base.ini").touch()
+        (self.root / "base.ini").write_text("moe.experts = 8\nparallel.expert = 1\n")
+        (self.root / "micro").write_text("8")
         self.program("lyceum", LYCEUM)
         self.environment = {**os.environ, "LYCEUM": str(self.root / "lyceum"), "PATH": f"{self.root}:/usr/bin:/bin"}
 
@@ -174,6 +186,38 @@ moe.layers = [3, 4]
         self.assertEqual(len(self.calls()), 8)
         self.assertIn("complete     out/lr=1e-3,seed=1", self.sweep(INI.replace("run.steps = 5", "run.steps = 6"), "--list"))
 
+    def test_an_edited_configuration_starts_complete_runs_again(self):
+        text = INI.replace("1e-3, 3e-4", "1").replace("seeds = 1, 2", "seeds = 1")
+        base = self.root / "base.ini"
+        self.sweep(text)
+        base.write_text("parallel.expert = 2\nrun.log_every = 1\nmoe.experts   =  8  \n")  # no effect on what is learnt
+        (self.root / "micro").write_text("4")
+        self.assertIn("1 of them complete", self.sweep(text))
+        base.write_text("moe.experts = 16\n")
+        (self.root / "other").touch()
+        for _ in range(2):  # a refusal does not make it complete
+            said = self.sweep(text, code=4)
+            self.assertIn("is the end of a run with another configuration; use another dir in [sweep] to train it", said)
+            self.assertIn("not compared, complete with other settings: lr=1,seed=1\n", said)
+            self.assertIn("changed      out/lr=1,seed=1", self.sweep(text, "--list"))
+        base.write_text("moe.experts = 8\n")
+        self.assertIn("complete     out/lr=1,seed=1", self.sweep(text, "--list"))
+        # Another key whose folders have the same names.
+        self.assertIn("changed      out/lr=1,seed=1", self.sweep(text.replace("optim.lr", "balance.lr"), "--list"))
+        # Earlier versions recorded the arguments.
+        run = next(line for line in self.calls()).split()[2:]
+        (self.root / "out/lr=1,seed=1/sweep-status").write_text("\0".join(["0", *run, ""]))
+        self.assertIn("complete     out/lr=1,seed=1", self.sweep(text, "--list"))
+        self.assertIn("changed      out/lr=1,seed=1", self.sweep(text.replace("run.steps = 5", "run.steps = 6"), "--list"))
+
+    def test_a_configuration_that_is_edited_meanwhile_is_unknown(self):
+        text = INI.replace("1e-3, 3e-4", "1")
+        self.program("lyceum", LYCEUM.replace('echo "$*" >>calls.log', 'echo "$*" >>calls.log; touch -d 2030-01-01 base.ini'))
+        self.sweep(text)
+        listed = self.sweep(text, "--list")
+        self.assertIn("complete     out/lr=1,seed=1", listed)
+        self.assertIn("changed      out/lr=1,seed=2", listed)
+
     def test_values_that_differ_by_a_sign_have_folders(self):
         self.sweep("\ufeff" + INI.replace("1e-3, 3e-4", "-1, 1, /a b/").replace("seeds = 1, 2", "seeds = 1"))
         self.assertEqual(self.names(), ["lr=-1,seed=1", "lr=1,seed=1", "lr=a-b,seed=1"])
@@ -188,19 +232,22 @@ moe.layers = [3, 4]
         self.sweep(text, code=4)
         self.assertEqual(len(self.calls()), 3, "the failed run is tried again, the complete one is not")
 
-    def interrupted(self, number, times):
-        """Starts a sweep of slow runs and sends it a signal as soon as two are running. Returns its exit code and output."""
+    def interrupted(self, number, times, closed=False):
+        """Starts a sweep of slow runs and sends it a signal as soon as two are running. Returns its exit code and output. With
+        `closed`, the output is a pipe that is closed by then."""
         (self.root / "slow").touch()
         (self.root / "sweep.ini").write_text(INI)
         with open(self.root / "said", "w+") as said:
-            process = subprocess.Popen(self.command("sweep.ini", "--jobs", "2"), cwd=self.root, env=self.environment, stdout=said,
-                                       stderr=said)
+            process = subprocess.Popen(self.command("sweep.ini", "--jobs", "2"), cwd=self.root, env=self.environment,
+                                       stdout=subprocess.PIPE if closed else said, stderr=said)
             try:
                 for _ in range(600):
                     if len(self.calls()) == 2:
                         break
                     time.sleep(0.05)
                 time.sleep(0.6)  # until both wait
+                if closed:
+                    process.stdout.close()
                 for _ in range(times):
                     process.send_signal(number)
                     time.sleep(0.5)
@@ -223,6 +270,18 @@ moe.layers = [3, 4]
                 self.sweep(INI)
                 self.assertEqual(len(self.calls()), 6)
 
+    def test_a_closed_pipe_stops_all_runs(self):
+        code, said = self.interrupted(signal.SIGHUP, 1, closed=True)
+        self.assertEqual((code, said), (4, "sweep.py: output: Broken pipe\n"))
+        self.assertEqual(self.sweep(INI, "--list").count("stopped      "), 2)
+
+    def test_a_run_of_another_process_is_still_running(self):
+        (self.root / "held").touch()
+        text = INI.replace("1e-3, 3e-4", "1").replace("seeds = 1, 2", "seeds = 1")
+        said = self.sweep(text, code=75)
+        self.assertIn("lr=1,seed=1: still running: lyceum train: out/lr=1,seed=1 is in use by process 5", said)
+        self.assertIn("started      out/lr=1,seed=1", self.sweep(text, "--list"))
+
     def test_a_second_interrupt_ends_the_runs(self):
         (self.root / "hard").touch()
         code, said = self.interrupted(signal.SIGINT, 2)
@@ -234,20 +293,37 @@ moe.layers = [3, 4]
         self.program("scontrol", 'cat job')
         self.program("mpirun", 'exec "$@"')
         text = INI.replace("1e-3, 3e-4", "9, 1")
-        said = self.sweep(text, "--slurm", "--jobs", "3", "--", "--time=1:00", "--partition=p q")
+        (self.root / "env.sh").write_text("[[ -n $BASH_VERSION ]] && echo modules\n")
+        self.environment["LYCEUM_ENVIRONMENT"] = "env.sh"
+        said = self.sweep(text, "--slurm", "--jobs", "3", "--", "--time=1:00", "--partition=p q", "-A", "team", "--qos", "low", "-Mc")
         self.assertIn("job 7, tasks 1-4%3", said)
         submitted = (self.root / "sbatch.log").read_text().split("\n\n")
         first, second = submitted[0].splitlines(), submitted[1].splitlines()
         self.assertEqual(first[:1] + first[2:5], ["--parsable", "--output=out/slurm-%A_%a.log", "--time=1:00", "--partition=p q"])
         self.assertIn("--dependency=afterany:7", second)
-        self.assertEqual((self.root / "compare.out").read_text(), "the table\n")
+        self.assertEqual(second[-5:-1], ["--account=team", "--partition=p q", "--qos=low", "--clusters=c"])
+        self.assertEqual((self.root / "compare.out").read_text(), "modules\nthe table\n")
         self.assertIn("--moe.expert_sizes=4,8 --optim.lr=9 --run.seed=1 --run.dir=out/lr=9,seed=1", "".join(self.calls()))
         listed = self.sweep(text, "--list")
         self.assertIn("complete     out/lr=1,seed=2", listed)
         self.assertIn("failed (4)   out/lr=9,seed=1", listed)
-        # Submitted again, only the runs that are not complete.
+        # Submitted again, only the runs that are not complete. A refusal does not change a complete run, and an edited file is unknown.
+        task = (self.root / "out/tasks/4").read_text()
+        status = self.root / "out/lr=1,seed=2/sweep-status"
+        for code, before, after in ((2, "0\0", "0\0"), (0, "3\0", "0\0\0")):
+            status.write_text(before)
+            (self.root / "mpirun").write_text(f"exit {code}")
+            os.utime(self.root / "base.ini", (2e9, 2e9))
+            subprocess.run(["bash", "slurm_script", "out/tasks"], cwd=self.root, capture_output=True, timeout=60, check=False,
+                           env={**self.environment, "SLURM_JOB_ID": "7", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "4", "SLURM_JOB_NODELIST": "n1"})
+            self.assertEqual(status.read_text(), after)
+        status.write_text("\0".join(["0", task.split("\0")[1], ""]))
+        (self.root / "mpirun").write_text('exec "$@"')
+        (self.root / "one_job").touch()
         said = self.sweep(text, "--slurm")
         self.assertIn("tasks 1-2;", said)
+        self.assertIn("warning: job 7 is submitted, but not the job that compares its runs (sbatch: error: QOSMaxSubmit", said)
+        self.assertIn("sweep.ini --compare", said)
 
     def test_without_slurm_the_reason_is_told(self):
         self.environment["PATH"] = str(self.root)
@@ -257,6 +333,9 @@ moe.layers = [3, 4]
         for old, new, message in (
                 ("config = base.ini", "config = none.ini", "config = none.ini: no such file"),
                 ("config = base.ini\n", "", "[sweep] needs config"),
+                ("dir = out", "dir = base.ini/a", "dir = base.ini/a: base.ini is not a folder"),
+                ("dir = out", "dir = out\0", "dir has a value with a zero byte"),
+                ("[grid]", "[ ]", "[ ]: expected [sweep], [set], [grid] or [zip]"),
                 ("dir = out", "dri = out", "dri in [sweep]: did you mean dir?"),
                 ("seeds = 1, 2", "seeds = 1,", "run.seed has an empty value"),
                 ("seeds = 1, 2", "seeds = 1, 1", "run.seed = 1, 1: a value occurs twice"),
@@ -273,7 +352,9 @@ moe.layers = [3, 4]
             with self.subTest(new=new):
                 self.assertIn(message, self.sweep(INI.replace(old, new), code=2))
         self.assertIn("sweep.toml: ", self.sweep("[sweep", code=2, name="sweep.toml"))
-        self.assertIn("outside a section", self.sweep("a = 1", code=2, name="sweep.toml"))
+        for text, message in (("a = 1", "a is outside a section"), ("zip = 5", "zip is not a section"), ("zip = ['a']", "zip is not a section"),
+                              ("[sweep]\nconfig = []\ndir = 'a'", "[sweep] needs config"), ("[sweep]\nconfig = ['a', 'b']", "[sweep] needs config")):
+            self.assertIn(f"sweep.toml: {message}", self.sweep(text, code=2, name="sweep.toml"))
         self.assertIn("none.ini: No such file", self.run_missing())
         self.assertEqual(self.calls(), [])
         self.assertFalse((self.root / "out").exists())
@@ -287,6 +368,8 @@ moe.layers = [3, 4]
         self.assertIn("--jobs 0", self.sweep(INI, "--jobs", "0", code=2))
         self.assertIn("need 2 different GPUs", self.sweep(INI, "--jobs", "2", "--gpus", "1", code=2))
         self.assertIn("need --slurm", self.sweep(INI, "--", "--time=1", code=2))
+        self.program("data", "\x7fELF")
+        self.assertIn("data: Exec format error: name a program", self.sweep(INI, "--lyceum", "./data", code=2))
         self.environment["LYCEUM"] = "/none"
         self.assertIn("no program at /none", self.sweep(INI, code=2))
 

@@ -2,8 +2,10 @@
 """Tests scripts/tasks: items of benchmarks in the field names of their files, and cloze items of a text."""
 
 import contextlib
+import gzip
 import io
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -77,7 +79,7 @@ class Tasks(unittest.TestCase):
 
     def test_lambada(self):
         texts = ["he went to the market", "she saw a large cat", "they lived in a house", "it was a black cat"]
-        made = self.items("lambada", [{"text": text} for text in texts])
+        made = self.items("lambada", [{"text": text + " \n"} for text in texts])
         for item, text in zip(made, texts):
             self.assertEqual(item["context"] + item["choices"][item["answer"]], text)
             self.assertEqual(len(set(item["choices"])), 3)
@@ -87,16 +89,47 @@ class Tasks(unittest.TestCase):
             self.items("lambada", [{"text": text} for text in texts], distractors=3)
 
     def test_bad_records_name_their_place(self):
-        for record, problem in (({"goal": "x"}, "record 2 has no 'sol1'"), (PIQA | {"label": 2}, "record 2: the answer 2"),
-                                (PIQA | {"label": "?"}, "record 2: invalid literal")):
-            with self.assertRaisesRegex(ValueError, problem):
-                self.items("piqa", [PIQA | {"label": 0}, record])
-        (self.folder / "bad.jsonl").write_text("\n{\n")
-        run = subprocess.run([sys.executable, TASKS / "convert.py", "arc", self.folder / "bad.jsonl", "--out", self.folder / "o"],
-                             capture_output=True, text=True)
-        self.assertEqual((run.returncode, run.stderr.count("\n")), (3, 1))
-        self.assertIn("bad.jsonl:2: not JSON", run.stderr)
+        good = PIQA | {"label": 0}
+        for name, record, problem in (
+                ("piqa", {"goal": "x", "sol1": "y"}, "the record has no 'sol2'"), ("piqa", PIQA | {"label": 2}, "the answer 2 is not"),
+                ("piqa", PIQA | {"label": "?"}, 'the label "\\?" is not a number'), ("piqa", good | {"sol2": None}, "sol2 is null, not a text"),
+                ("piqa", good | {"goal": 1}, "goal is 1, not"), ("hellaswag", HELLASWAG | {"label": True}, "the label true is not"),
+                ("hellaswag", HELLASWAG | {"endings": None}, "NoneType"), ("lambada", {"text": 5}, "text is 5, not a text"),
+                ("arc", ARC_HUB | {"choices": {"text": ["a", None], "label": ["1", "3"]}}, "choices .* are not a list of texts"),
+                ("lambada", {"text": "word \n"}, "the text is a single word")):
+            first = {"piqa": good, "hellaswag": HELLASWAG, "arc": ARC, "lambada": {"text": "two words"}}[name]
+            with self.subTest(problem=problem), self.assertRaisesRegex(ValueError, f"in.jsonl:2: .*{problem}"):
+                self.items(name, [first, record])
+
+    def command(self, *arguments, script="convert.py", code=3) -> str:
+        """Runs a script, with an expected exit code and one line of errors, which is returned."""
+        done = subprocess.run([sys.executable, TASKS / script, *arguments], cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (code, 1), done.stderr)
+        return done.stderr
+
+    def test_bad_files_are_named(self):
+        for content, problem in ((b"\n{\n", ":2: not JSON"), (b"\n", ": no records"), (b'{}\n\n{"text": "\xe9"}', ":3: not UTF-8"),
+                                 (gzip.compress(b"{}"), ": compressed by gzip")):
+            (self.folder / "bad.jsonl").write_bytes(content)
+            self.assertIn(f"convert.py: bad.jsonl{problem}", self.command("arc", "bad.jsonl", "--out", "o"))
+            (self.folder / "bad.txt").write_bytes(content + b"\xff")
+            self.assertIn("cloze.py: bad.txt:", self.command("bad.txt", "--out", "o", script="cloze.py"))
         self.assertFalse((self.folder / "o").exists())
+
+    def test_an_output_replaces_only_files_that_are_not_read(self):
+        self.write([PIQA])
+        (self.folder / "labels").write_text("1\n")
+        (self.folder / "link").symlink_to("in.jsonl")
+        (self.folder / "hard").hardlink_to(self.folder / "labels")
+        (self.folder / "o.partial").hardlink_to(self.folder / "in.jsonl")
+        os.mkfifo(self.folder / "pipe")
+        for out, problem in (("in.jsonl", "would replace in.jsonl, which is read"), ("hard", "would replace labels"), ("link", "is a link"),
+                             ("o", "would replace in.jsonl"), ("pipe", "is not a file"), (".", "is not a file")):
+            with self.subTest(out=out):
+                self.assertIn(f"--out {out} {problem}", self.command("piqa", "in.jsonl", "--labels", "labels", "--out", out, code=2))
+        (self.folder / "text.md").write_text("text")
+        self.assertIn("would replace text.md", self.command(".", "--out", "./text.md", script="cloze.py", code=2))
+        self.assertEqual((self.folder / "labels").read_text() + (self.folder / "text.md").read_text(), "1\ntext")
 
     def test_cloze(self):
         words = [f"{a}{b}o" for a in "bdgklmnprt" for b in "aeiou"]
