@@ -99,6 +99,16 @@ score imported cloze "$whole"
 ! same_scores without log || fail "the first token has no effect"
 expect 0 "$lyceum" eval "--checkpoint=$work/imported" --tasks "$work/cloze.jsonl"
 says out "^contexts +begin with <\|begin\|>$"
+# generate begins prompts with it, too: the text is that of the same weights without it, after a prompt that has it.
+# tokens RUN PROMPT: prints the generated tokens.
+tokens() {
+  expect 0 "$lyceum" generate "--checkpoint=$work/$1" --prompt "$2" --temperature=0 --tokens=12 --json
+  python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["tokens"])' "$work/out"
+}
+for prompt in "the mesh" "<|begin|>the mesh" ""; do
+  ours=$(tokens imported "$prompt") plain=$(tokens json "<|begin|>${prompt#"<|begin|>"}")
+  equal "tokens after '$prompt'" "$ours" "$plain"
+done
 
 # The same with a tokenizer.model, whose export has a tokenizer.json that adds the token.
 rm "$work/model/tokenizer.json"

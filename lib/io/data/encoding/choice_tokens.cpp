@@ -29,6 +29,12 @@ std::string_view without_trailing_space(std::string_view text) {
   return text;
 }
 
+std::vector<std::int32_t> encode_context(const Tokenizer& tokenizer, std::string_view text, const ContextStart& start) {
+  std::vector<std::int32_t> tokens = tokenizer.encode(text);
+  if (start.bos && !begins_with(tokens, *start.bos)) tokens.insert(tokens.begin(), *start.bos);
+  return tokens;
+}
+
 ChoiceTokens encode_choice(const Tokenizer& tokenizer, std::string_view context, std::string_view choice,
                            const ContextStart& start) {
   const std::string_view before = without_trailing_space(context);
@@ -38,12 +44,8 @@ ChoiceTokens encode_choice(const Tokenizer& tokenizer, std::string_view context,
     if (begins_with(tokens.choice, start.prefix)) tokens.choice.erase(tokens.choice.begin());
     return tokens;
   }
-  const auto encode = [&](std::string_view text) {
-    std::vector<std::int32_t> tokens = tokenizer.encode(text);
-    if (start.bos && !begins_with(tokens, *start.bos)) tokens.insert(tokens.begin(), *start.bos);
-    return tokens;
-  };
-  ChoiceTokens tokens{.context = encode(before), .choice = encode(both)};
+  ChoiceTokens tokens{.context = encode_context(tokenizer, before, start),
+                      .choice = encode_context(tokenizer, both, start)};
   const std::size_t shared = std::min(tokens.context.size(), tokens.choice.size());
   tokens.choice.erase(tokens.choice.begin(), tokens.choice.begin() + static_cast<std::ptrdiff_t>(shared));
   return tokens;
