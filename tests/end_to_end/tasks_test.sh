@@ -125,6 +125,13 @@ END
 expect 0 "$lyceum" convert import-hf "$work/model" --out "$work/pieces" --batch.seq_len=32
 check pieces
 python3 -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["bos"] != "<s>")' "$work/result" || fail "bos of a tokenizer.model"
+# It does not replace a tokenizer.json that has other tokens and that Lyceum cannot read.
+cat >"$work/model/tokenizer.json" <<'END'
+{"model": {"type": "WordPiece"}, "added_tokens": [{"id": 2, "content": "</s>"}, {"id": 384, "content": "<|user|>"}]}
+END
+expect 0 "$lyceum" convert import-hf "$work/model" --out "$work/other" --dry-run
+says out "^tokenizer +skipped: .*tokenizer.model does not have the added token <\|user\|> \(384\) of tokenizer.json: load"
+says out "^tokenizer +none found: data.tokenizer is not set$"
 
 # A model that no export represents, on several meshes and with a limited capacity of experts.
 expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/special" --moe.zero_experts=2 --model.attention=moa \

@@ -18,9 +18,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char *generation_name = "generation_config.json", *tokenizer_config_name = "tokenizer_config.json",
-                     *special_tokens_name = "special_tokens_map.json", *template_name = "chat_template.jinja",
-                     *eos = "eos_token_id", *eos_text = "eos_token", *bos_text = "bos_token";
+constexpr const char *generation_name = "generation_config.json", *template_name = "chat_template.jinja",
+                     *more_templates_name = "additional_chat_templates", *eos = "eos_token_id", *eos_text = "eos_token",
+                     *bos_text = "bos_token";
 constexpr std::array special_tokens{"bos_token_id", eos, "pad_token_id"};
 
 /// Returns the ids of eos_token_id, whose value is a number, a list or null.
@@ -35,9 +35,7 @@ Json json_of_ids(const std::vector<std::int32_t>& ids) { return ids.size() == 1 
 /// Returns the name of the special token with this role; nothing if there is none.
 std::optional<std::string> special_token_of(const Json& side_files, const char* role) {
   for (const char* name : {special_tokens_name, tokenizer_config_name}) {
-    const Json& token = value_of(value_of(side_files, name), role);
-    const Json& text = token.is_object() ? value_of(token, "content") : token;  // an added token, or its text
-    if (text.is_string()) return text.get<std::string>();
+    if (std::optional<std::string> text = token_text(value_of(value_of(side_files, name), role))) return text;
   }
   return {};
 }
@@ -57,6 +55,18 @@ Ends ends_of(const Json& imported, const DataConfig& data, const Tokenizer& toke
   return ends;
 }
 
+/// Returns the names of a model's other chat templates, sorted.
+std::vector<std::string> more_templates(const fs::path& folder) {
+  std::vector<std::string> names;
+  if (!fs::is_directory(folder / more_templates_name)) return names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder / more_templates_name)) {
+    const fs::path file = entry.path().filename();
+    if (file.extension() == ".jinja") names.push_back(fs::path(more_templates_name) / file);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
 std::string bytes_of(const Json& file) {
   return file.is_string() ? file.get<std::string>() : json_text(file, 2) + '\n';
 }
@@ -69,10 +79,11 @@ Json side_files_of(const fs::path& folder) {
   for (const char* key : special_tokens) {
     if (config.contains(key)) files[config_name][key] = config[key];
   }
-  for (const char* name : {generation_name, tokenizer_config_name, special_tokens_name}) {
+  for (const char* name : {generation_name, tokenizer_config_name, special_tokens_name, added_tokens_name}) {
     if (has_file(folder / name)) files[name] = read_object(folder / name);
   }
   if (has_file(folder / template_name)) files[template_name] = read_whole_file(folder / template_name);
+  for (const std::string& name : more_templates(folder)) files[name] = read_whole_file(folder / name);
   try {
     end_tokens_of(files);
   } catch (const std::exception& problem) {
@@ -84,6 +95,11 @@ Json side_files_of(const fs::path& folder) {
 Json side_files_of(const CheckpointReader& checkpoint) {
   const std::string text = checkpoint.transformers();
   return text.empty() ? Json::object() : parse_json<Json>(text);
+}
+
+std::optional<std::string> token_text(const Json& token) {
+  const Json& text = token.is_object() ? value_of(token, "content") : token;
+  return text.is_string() ? std::optional(text.get<std::string>()) : std::nullopt;
 }
 
 std::vector<std::int64_t> end_tokens_of(const Json& side_files) {

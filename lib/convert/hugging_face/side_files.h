@@ -17,12 +17,19 @@
 /// checkpoints, as one JSON object.
 namespace lyceum::hugging_face {
 
+constexpr const char *tokenizer_config_name = "tokenizer_config.json", *special_tokens_name = "special_tokens_map.json",
+                     *added_tokens_name = "added_tokens.json";
+constexpr const char* added_tokens_key = "added_tokens_decoder";  // of tokenizer_config.json
+
 /// Reads the side files of a model's folder and the special tokens of its config.json. Returns an object with one
 /// member per file. Throws a bad_input Error that names a damaged file.
 Json side_files_of(const std::filesystem::path& folder);
 /// Returns the side files in a checkpoint; an empty object if it has none.
 Json side_files_of(const CheckpointReader& checkpoint);
 
+/// Returns the text of a token in one of these files, where it is a string or an object with `content`; nothing for
+/// other values.
+std::optional<std::string> token_text(const Json& token);
 /// Returns the tokens that end a generated text: eos_token_id of generation_config.json, or else of config.json.
 std::vector<std::int64_t> end_tokens_of(const Json& side_files);
 /// Return the names of the tokens that begin and end a text: bos_token and eos_token of special_tokens_map.json or
