@@ -1,6 +1,7 @@
 #include "convert/hugging_face/side_files.h"
 
 #include <boost/algorithm/string/trim.hpp>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -97,6 +98,32 @@ Json side_files_of(const CheckpointReader& checkpoint) {
   return text.empty() ? Json::object() : parse_json<Json>(text);
 }
 
+void keep_reach(const Config& imported, Json& side_files) {
+  const ModelConfig& model = imported.model;
+  side_files[config_name]["batch.seq_len"] = imported.batch.seq_len;
+  if (model.window == 0) return;
+  side_files[config_name].update(
+      {{"model.layers", model.layers}, {"model.window", model.window}, {"model.window_layers", model.window_layers}});
+}
+
+std::vector<std::string> restore_reach(const Json& side_files, Config& config) {
+  ModelConfig& model = config.model;
+  const Json& kept = value_of(side_files, config_name);
+  const auto number = [&](const char* key) { return kept.contains(key) ? exact_value<std::int64_t>(kept[key]) : 0; };
+  const std::int64_t longest = number("batch.seq_len"), window = number("model.window");
+  if (config.batch.seq_len >= longest) return {};
+  std::vector<std::string> notes{
+      fmt::format("restored   max_position_embeddings = {} of the imported model: the run has batch.seq_len = {}",
+                  longest, config.batch.seq_len)};
+  if (model.window == 0 && window >= config.batch.seq_len && number("model.layers") == model.layers) {
+    model.window = window;
+    model.window_layers = exact_value<std::vector<std::int64_t>>(kept["model.window_layers"]);
+    notes.push_back(fmt::format("restored   the window of {} tokens, which limits no sequence of the run", window));
+  }
+  config.batch.seq_len = longest;
+  return notes;
+}
+
 std::optional<std::string> token_text(const Json& token) {
   const Json& text = token.is_object() ? value_of(token, "content") : token;
   return text.is_string() ? std::optional(text.get<std::string>()) : std::nullopt;
@@ -127,7 +154,10 @@ std::string chat_of(const Json& side_files) {
 
 SideFiles exported_side_files(const Json& imported, const DataConfig& data, const Tokenizer* tokenizer,
                               const std::string& tokenizer_config) {
-  Json files = imported, own = value_of(imported, config_name);
+  Json files = imported, own;
+  for (const char* key : special_tokens) {
+    if (const Json& theirs = value_of(imported, config_name); theirs.contains(key)) own[key] = theirs[key];
+  }
   files.erase(config_name);
   if (own.is_null()) {
     // Without the keys, those of the model class would apply.

@@ -27,8 +27,14 @@ Json side_files_of(const std::filesystem::path& folder);
 /// Returns the side files in a checkpoint; an empty object if it has none.
 Json side_files_of(const CheckpointReader& checkpoint);
 
-/// Returns the text of a token in one of these files, where it is a string or an object with `content`; nothing for
-/// other values.
+/// Adds the sequence length and the window of the imported model to its side files: the run may have shorter sequences.
+void keep_reach(const Config& imported, Json& side_files);
+/// Gives a run with shorter sequences than the imported model, not resolved, the model's sequence length, and its
+/// window if the run has none only because no sequence of the run is longer. Returns lines for the user.
+std::vector<std::string> restore_reach(const Json& side_files, Config& config);
+
+/// Returns the text of a token in one of these files: a string, or the `content` of an object; nothing for other
+/// values.
 std::optional<std::string> token_text(const Json& token);
 /// Returns the tokens that end a generated text: eos_token_id of generation_config.json, or else of config.json.
 std::vector<std::int64_t> end_tokens_of(const Json& side_files);

@@ -284,6 +284,27 @@ TEST(HuggingFace, WindowsAreReadBack) {
   EXPECT_THAT(nowhere(config), HasSubstr("model.sinks = true"));
 }
 
+TEST(HuggingFace, LengthsOfTheModelOutliveShorterSequences) {
+  Config imported = dense();
+  imported.model.window = 32;
+  imported.model.window_layers = {0, 1};
+  Json side_files;
+  keep_reach(imported, side_files);
+  const auto restored = [&](std::int64_t seq_len, std::int64_t window) {
+    Config config = dense();
+    config.batch.seq_len = seq_len;
+    config.model.window = window;
+    restore_reach(side_files, config);
+    return std::tuple(config.batch.seq_len, config.model.window, config.model.window_layers.size());
+  };
+  EXPECT_EQ(restored(16, 0), std::tuple(64, 32, 2));
+  EXPECT_EQ(restored(16, 8), std::tuple(64, 8, 0));
+  EXPECT_EQ(restored(48, 0), std::tuple(64, 0, 0));  // a run without a window
+  EXPECT_EQ(restored(128, 0), std::tuple(128, 0, 0));
+  side_files["config.json"]["model.layers"] = 3;
+  EXPECT_EQ(restored(16, 0), std::tuple(64, 0, 0));
+}
+
 TEST(HuggingFace, AbsentKeysMeanWhatTheClassHas) {
   Json json = described("mixtral");
   for (const char* key : {"rope_theta", "rope_parameters", "num_key_value_heads", "head_dim", "rms_norm_eps"}) {
