@@ -74,9 +74,18 @@ std::string log_of(const EncodedTask& task, std::span<const double> sums) {
 
 EncodedTasks read_tasks(const CheckpointRun& run, const TaskOptions& options) {
   const Tokenizer tokenizer = tokenizer_of(run);
-  ContextStart start = text_start(run.reader, tokenizer).context;
-  if (options.no_bos) start.bos.reset();
-  EncodedTasks encoded{.bos = start.bos ? tokenizer.decode(std::span(&*start.bos, 1), true) : "", .tasks = {}};
+  const TextStart text = text_start(run.reader, tokenizer);
+  ContextStart start = text.context;
+  if (options.no_bos) {
+    start.added.clear();
+  } else {
+    require_input(
+        text.after.empty(),
+        "--tasks: the tokenizer of the imported model adds {} after each text, and so between a context and its "
+        "choices: --no-bos scores without added tokens",
+        tokenizer.decode(text.after, true));
+  }
+  EncodedTasks encoded{.bos = tokenizer.decode(start.added, true), .tasks = {}};
   for (const std::string& file : options.files) {
     std::vector<TaskItem> items = read_task(file);
     TaskTokens tokens = encode_task(items, tokenizer, start, run.config.batch.seq_len);

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "convert/hugging_face/side_files.h"
 
@@ -18,9 +19,12 @@ TextStart text_start(const CheckpointReader& reader, const Tokenizer& tokenizer)
   const std::optional<std::int32_t> eos = token(hugging_face::eos_token_of(side_files));
   TextStart start{.context = {.prefix = bos.value_or(eos.value_or(end))}, .document = bos.value_or(end)};
   if (tokenizer.is_json()) {
-    start.context.bos = tokenizer.begin_of_document();
-  } else if (hugging_face::adds_bos_token(side_files)) {
-    start.context.bos = bos;
+    AddedAround around = tokenizer.added_around();
+    start.context.added = std::move(around.before);
+    start.after = std::move(around.after);
+  } else {
+    if (bos && hugging_face::adds_bos_token(side_files)) start.context.added = {*bos};
+    if (eos && hugging_face::adds_eos_token(side_files)) start.after = {*eos};
   }
   return start;
 }

@@ -143,6 +143,10 @@ bool adds_bos_token(const Json& side_files) {
   return value_of(value_of(side_files, tokenizer_config_name), "add_bos_token") == true;
 }
 
+bool adds_eos_token(const Json& side_files) {
+  return value_of(value_of(side_files, tokenizer_config_name), "add_eos_token") == true;
+}
+
 std::string chat_of(const Json& side_files) {
   const Json& file = value_of(side_files, template_name);
   const Json& theirs = file.is_null() ? value_of(value_of(side_files, tokenizer_config_name), "chat_template") : file;

@@ -42,9 +42,11 @@ std::vector<std::int64_t> end_tokens_of(const Json& side_files);
 /// tokenizer_config.json; nothing if there is none.
 std::optional<std::string> bos_token_of(const Json& side_files);
 std::optional<std::string> eos_token_of(const Json& side_files);
-/// True if add_bos_token of tokenizer_config.json is true. The tokenizer then adds bos_token before each text, if it is
-/// a tokenizer.model; transformers 5 ignores the key if there is a tokenizer.json, whose post_processor adds tokens.
+/// True if add_bos_token or add_eos_token of tokenizer_config.json is true. The tokenizer then adds bos_token before or
+/// eos_token after each text, if it is a tokenizer.model; transformers 5 ignores these keys if there is a
+/// tokenizer.json, whose post_processor adds tokens.
 bool adds_bos_token(const Json& side_files);
+bool adds_eos_token(const Json& side_files);
 /// Returns the name of Lyceum's chat template that equals the imported one; `auto` if there is none.
 std::string chat_of(const Json& side_files);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <string>
 
 #include "core/utf8.h"
@@ -11,8 +12,8 @@ namespace lyceum {
 
 namespace {
 
-bool begins_with(const std::vector<std::int32_t>& tokens, std::int32_t token) {
-  return !tokens.empty() && tokens.front() == token;
+bool begins_with(std::span<const std::int32_t> tokens, std::span<const std::int32_t> first) {
+  return tokens.size() >= first.size() && std::ranges::equal(tokens.first(first.size()), first);
 }
 
 }  // namespace
@@ -31,7 +32,8 @@ std::string_view without_trailing_space(std::string_view text) {
 
 std::vector<std::int32_t> encode_context(const Tokenizer& tokenizer, std::string_view text, const ContextStart& start) {
   std::vector<std::int32_t> tokens = tokenizer.encode(text);
-  if (start.bos && !begins_with(tokens, *start.bos)) tokens.insert(tokens.begin(), *start.bos);
+  const bool begun = begins_with(tokens, start.added) || begins_with(tokens, std::span(&start.prefix, 1));
+  if (!begun) tokens.insert(tokens.begin(), start.added.begin(), start.added.end());
   return tokens;
 }
 
@@ -41,7 +43,7 @@ ChoiceTokens encode_choice(const Tokenizer& tokenizer, std::string_view context,
   const std::string both = std::string(context).append(choice);
   if (before.empty()) {
     ChoiceTokens tokens{.context = {start.prefix}, .choice = tokenizer.encode(both)};
-    if (begins_with(tokens.choice, start.prefix)) tokens.choice.erase(tokens.choice.begin());
+    if (begins_with(tokens.choice, tokens.context)) tokens.choice.erase(tokens.choice.begin());
     return tokens;
   }
   ChoiceTokens tokens{.context = encode_context(tokenizer, before, start),

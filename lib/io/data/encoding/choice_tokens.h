@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -17,10 +16,10 @@ struct ChoiceTokens {
 /// The tokens that begin a context.
 struct ContextStart {
   std::int32_t prefix;                   // the context of a choice that has none
-  std::optional<std::int32_t> bos = {};  // precedes the tokens of other contexts, unless they already begin with it
+  std::vector<std::int32_t> added = {};  // precede other contexts, unless they already begin with these or `prefix`
 };
 
-/// Returns the tokens of a text. `start.bos` precedes them, unless they already begin with it.
+/// Returns the tokens of a text. `start.added` precede them, unless they begin with these or with `start.prefix`.
 std::vector<std::int32_t> encode_context(const Tokenizer& tokenizer, std::string_view text, const ContextStart& start);
 
 /// Encodes a context and a choice as lm-evaluation-harness does since version 0.4.9.2 (`TemplateLM.loglikelihood` and
