@@ -12,8 +12,9 @@ namespace lyceum {
 
 namespace {
 
-/// The usual names of the end-of-text token.
-constexpr std::array usual_ends{"<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>", "<eos>", "[SEP]"};
+/// The usual names of the end-of-text token. The last one is MiniMax's.
+constexpr std::array usual_ends{"<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>", "<eos>", "[SEP]",
+                                "[e~["};
 
 /// Appends the id of a token, if it has one.
 void append(const std::string& token, const TokenIds& id_of, std::vector<std::int32_t>& ids) {
