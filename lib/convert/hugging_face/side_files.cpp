@@ -35,10 +35,9 @@ Json json_of_ids(const std::vector<std::int32_t>& ids) { return ids.size() == 1 
 
 /// Returns the name of the special token with this role; nothing if there is none.
 std::optional<std::string> special_token_of(const Json& side_files, const char* role) {
-  for (const char* name : {special_tokens_name, tokenizer_config_name}) {
-    if (std::optional<std::string> text = token_text(value_of(value_of(side_files, name), role))) return text;
-  }
-  return {};
+  const Json& config = value_of(side_files, tokenizer_config_name);
+  const Json& map = value_of(side_files, config.contains(added_tokens_key) ? "" : special_tokens_name);
+  return token_text(value_of(map.contains(role) ? map : config, role));
 }
 
 /// The tokens that end a text, and whether they are those of the imported files.

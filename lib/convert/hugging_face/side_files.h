@@ -39,7 +39,8 @@ std::optional<std::string> token_text(const Json& token);
 /// Returns the tokens that end a generated text: eos_token_id of generation_config.json, or else of config.json.
 std::vector<std::int64_t> end_tokens_of(const Json& side_files);
 /// Return the names of the tokens that begin and end a text: bos_token and eos_token of special_tokens_map.json or
-/// tokenizer_config.json; nothing if there is none.
+/// tokenizer_config.json; nothing if there is none. As in transformers 5, the latter is the only source if it has an
+/// added_tokens_decoder.
 std::optional<std::string> bos_token_of(const Json& side_files);
 std::optional<std::string> eos_token_of(const Json& side_files);
 /// True if add_bos_token or add_eos_token of tokenizer_config.json is true. The tokenizer then adds bos_token before or

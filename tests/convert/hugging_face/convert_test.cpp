@@ -785,6 +785,15 @@ TEST_F(ListedTokens, ThatTheTokenizerLacksAreNamed) {
   EXPECT_THAT(note({{"added_tokens_decoder", {{"x", added("</s>", 1)}}}}), HasSubstr("added_tokens_decoder: "));
 }
 
+TEST(HuggingFace, RolesOfTokensAreThoseOfTransformers) {
+  Json files{{"tokenizer_config.json", {{"bos_token", "<s>"}, {"eos_token", {{"content", "</s>"}}}}},
+             {"special_tokens_map.json", {{"bos_token", {{"content", "<b>"}}}}}};
+  EXPECT_EQ(bos_token_of(files), "<b>");
+  EXPECT_EQ(eos_token_of(files), "</s>");
+  files["tokenizer_config.json"]["added_tokens_decoder"] = Json::object();
+  EXPECT_EQ(bos_token_of(files), "<s>");
+}
+
 TEST_F(ListedTokens, AreKeptWithOtherChatTemplates) {
   put("added_tokens.json", {{"</s>", 1}});
   fs::create_directory(folder_ / "additional_chat_templates");
