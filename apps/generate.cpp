@@ -110,6 +110,14 @@ std::vector<std::int32_t> tokens_of(const Prompt& prompt, const ChatTemplate* ch
   return tokens;
 }
 
+/// Throws a bad_input Error if the model has no embedding of a token.
+void require_known(std::span<const std::int32_t> tokens, const Tokenizer& tokenizer, std::int64_t vocab) {
+  const auto unknown = std::ranges::find_if(tokens, [&](std::int32_t token) { return token >= vocab; });
+  if (unknown == tokens.end()) return;
+  fail(ExitCode::bad_input, "a prompt with the token {} ({}): this model has only {} tokens (model.vocab)", *unknown,
+       tokenizer.decode(std::span(&*unknown, 1), true), vocab);
+}
+
 /// Calls use(). Converts its Error about a prompt from a file to a bad_input Error that names the line.
 template <class Use>
 void blame(const Prompt& prompt, std::string_view subject, const Use& use) {
@@ -255,7 +263,10 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   std::vector<std::vector<std::int32_t>> given;
   for (const Prompt& prompt : prompts) {
     blame(prompt, "a record ", [&] { given.push_back(tokens_of(prompt, chat, start, tokenizer)); });
-    blame(prompt, "", [&] { require_prompt_fits(given.back().size(), config.batch.seq_len); });
+    blame(prompt, "", [&] {
+      require_prompt_fits(given.back().size(), config.batch.seq_len);
+      require_known(given.back(), tokenizer, config.model.vocab);
+    });
   }
   std::vector<std::int32_t> ends = end_tokens(config.data.chat, config.data.end_tokens, tokenizer);
   for (const std::string& stop : options.stops) {

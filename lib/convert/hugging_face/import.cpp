@@ -144,7 +144,12 @@ fs::path find_tokenizer_file(const ModelFolder& model, std::vector<std::string>&
     const fs::path file = model.path() / name;
     if (!has_file(file)) continue;
     try {
-      require_listed_tokens(file, Tokenizer(file), side_files);
+      const Tokenizer tokenizer(file);
+      require_listed_tokens(file, tokenizer, side_files);
+      if (const std::int64_t own = model.config().model.vocab; tokenizer.vocab() > own) {
+        notes.push_back(fmt::format("tokenizer  has {} tokens, the model only {}: texts must not contain the others",
+                                    tokenizer.vocab(), own));
+      }
       return file;
     } catch (const Error& problem) {
       if (std::string_view(problem.what()).find(lfs_pointer_advice) != std::string_view::npos) throw;
