@@ -256,6 +256,27 @@ TEST(HuggingFace, KeysOfPublishedModelsThatTheirClassIgnoresAreAccepted) {
   EXPECT_THAT(refusal("dots1", dots), HasSubstr("moe_layer_freq = 2"));
 }
 
+TEST(HuggingFace, KeysThatDoNotDescribeAModelAreIgnored) {
+  Json llama = described("llama");
+  const std::string before = to_ini(config_of(named("llama"), llama));
+  llama.update({{"_attn_implementation_autoset", true},
+                {"unsloth_version", "2025.3.19"},
+                {"transformers.js_config", {{"kv_cache_dtype", {{"q4f16", "float16"}}}}},
+                {"temperature", 0.6},
+                {"sep_token_id", 5},
+                {"chunk_size_feed_forward", 0},
+                {"layer_types", {"full_attention", "full_attention"}}});
+  EXPECT_EQ(to_ini(config_of(named("llama"), llama)), before);
+  const auto expect_refused = [&](const char* key, const Json& value) {
+    Json odd = llama;
+    odd[key] = value;
+    EXPECT_THAT(refusal("llama", odd), HasSubstr(std::string(key) + " = "));
+  };
+  expect_refused("chunk_size_feed_forward", 64);
+  expect_refused("layer_types", {"full_attention", "sliding_attention"});
+  expect_refused("rope_interleaved", true);
+}
+
 TEST(HuggingFace, WindowsAreReadBack) {
   const auto wrong = [](const char* type, std::vector<std::int64_t> layers) {
     Config config = config_of(named(type), described(type));
