@@ -114,10 +114,14 @@ std::vector<std::string> restore_reach(const Json& side_files, Config& config) {
   std::vector<std::string> notes{
       fmt::format("restored   max_position_embeddings = {} of the imported model: the run has batch.seq_len = {}",
                   longest, config.batch.seq_len)};
-  if (model.window == 0 && window >= config.batch.seq_len && number("model.layers") == model.layers) {
+  const bool removed = model.window == 0 && window >= config.batch.seq_len;
+  if (removed && number("model.layers") == model.layers) {
     model.window = window;
     model.window_layers = exact_value<std::vector<std::int64_t>>(kept["model.window_layers"]);
     notes.push_back(fmt::format("restored   the window of {} tokens, which limits no sequence of the run", window));
+  } else if (removed) {
+    notes.push_back(
+        fmt::format("left out   the window of {} tokens of the imported model, which has other layers", window));
   }
   config.batch.seq_len = longest;
   return notes;
