@@ -80,7 +80,8 @@ int import_model(const MpiSession& session, const FromTo& from_to, const Argumen
   LoadedConfig base{.config = model.config()};
   base.config.run.dir = from_to.out;
   if (!tokenizer.empty()) base.config.data.tokenizer = (fs::path(from_to.out) / tokenizer.filename()).string();
-  const hugging_face::Json side_files = hugging_face::side_files_of(fs::path(from_to.source));
+  hugging_face::Json side_files = hugging_face::side_files_of(fs::path(from_to.source));
+  hugging_face::keep_reach(model.config(), side_files);
   base.config.data.chat = hugging_face::chat_of(side_files);
   for (const std::int64_t token :
        hugging_face::end_tokens_of(side_files)) {  // some files name tokens that the model does not have
@@ -132,11 +133,13 @@ int export_checkpoint(const MpiSession& session, const FromTo& from_to, const Ex
   require_input(problem.empty(), "{}", problem);
   Config own = config_of_merged(source).config;
   made.data = own.data;
+  const std::vector<std::string> restored = hugging_face::restore_reach(hugging_face::side_files_of(source), own);
   resolve(own, 1);
   const hugging_face::Hosting hosting = hosting_of(options.architecture, own);
   const std::vector<Recipe> recipes = host_recipes(hosting, source);
   print_once(fmt::format("exported   {}\n", hosting.architecture->model));
   for (const std::string& note : hosting.notes) print_once(note + '\n');
+  for (const std::string& note : restored) print_once(note + '\n');
   std::vector<TensorLine> lines;
   for (const Recipe& recipe : recipes) {
     lines.push_back(

@@ -231,7 +231,7 @@ po::options_description described_options(EvalOptions& options) {
   add("task-log", po::value(&options.tasks.log)->value_name("FILE"),
       "with --tasks: also write the log-probabilities of all choices to this JSON-lines file");
   add("no-bos", po::bool_switch(&options.tasks.no_bos),
-      "with --tasks: leave out the beginning-of-text token that the tokenizer of an imported model adds to contexts, "
+      "with --tasks: leave out the beginning-of-text tokens that the tokenizer of an imported model adds to contexts, "
       "as lm-evaluation-harness did before version 0.4.9.2");
   add("timing", po::bool_switch(&options.timing),
       "also report the time, and the peak memory of the rank with the most, after a warm-up batch");

@@ -9,13 +9,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
-#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "apps/text_start.h"
 #include "apps/written_files.h"
-#include "convert/hugging_face/side_files.h"
 #include "core/error.h"
 #include "core/real_text.h"
 #include "io/files/atomic_file.h"
@@ -28,26 +27,6 @@ namespace lyceum {
 namespace fs = std::filesystem;
 
 namespace {
-
-/// Returns the tokens that begin contexts, as lm-evaluation-harness chooses them (`prefix_token_id` and `tok_encode` of
-/// lm_eval/models/huggingface.py). A choice without context follows the imported model's bos_token, else its eos_token.
-/// Other contexts begin with the token that the imported tokenizer adds by default, as in transformers 5.
-ContextStart start_of(const CheckpointReader& reader, const Tokenizer& tokenizer) {
-  const nlohmann::ordered_json side_files = hugging_face::side_files_of(reader);
-  if (side_files.empty()) return {.prefix = tokenizer.end_of_document()};
-  const auto token = [&](const std::optional<std::string>& name) {
-    return name ? tokenizer.token(*name) : std::nullopt;
-  };
-  const std::optional<std::int32_t> bos = token(hugging_face::bos_token_of(side_files));
-  const std::optional<std::int32_t> eos = token(hugging_face::eos_token_of(side_files));
-  ContextStart start{.prefix = bos.value_or(eos.value_or(tokenizer.end_of_document()))};
-  if (tokenizer.is_json()) {
-    start.bos = tokenizer.begin_of_document();
-  } else if (hugging_face::adds_bos_token(side_files)) {
-    start.bos = bos;
-  }
-  return start;
-}
 
 /// Collective over the world. Throws a bad_input Error unless all ranks have the same tasks.
 void require_same_tasks(const ProcessGroup& world, std::span<const EncodedTask> tasks) {
@@ -95,9 +74,18 @@ std::string log_of(const EncodedTask& task, std::span<const double> sums) {
 
 EncodedTasks read_tasks(const CheckpointRun& run, const TaskOptions& options) {
   const Tokenizer tokenizer = tokenizer_of(run);
-  ContextStart start = start_of(run.reader, tokenizer);
-  if (options.no_bos) start.bos.reset();
-  EncodedTasks encoded{.bos = start.bos ? tokenizer.decode(std::span(&*start.bos, 1), true) : "", .tasks = {}};
+  const TextStart text = text_start(run.reader, tokenizer);
+  ContextStart start = text.context;
+  if (options.no_bos) {
+    start.added.clear();
+  } else {
+    require_input(
+        text.after.empty(),
+        "--tasks: the tokenizer of the imported model adds {} after each text, and so between a context and its "
+        "choices: --no-bos scores without added tokens",
+        tokenizer.decode(text.after, true));
+  }
+  EncodedTasks encoded{.bos = tokenizer.decode(start.added, true), .tasks = {}};
   for (const std::string& file : options.files) {
     std::vector<TaskItem> items = read_task(file);
     TaskTokens tokens = encode_task(items, tokenizer, start, run.config.batch.seq_len);

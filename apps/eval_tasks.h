@@ -20,7 +20,7 @@ namespace lyceum {
 struct TaskOptions {
   std::vector<std::string> files;  // of --tasks, see read_task()
   std::string log;      // of --task-log: JSON lines with the sums of log-probabilities of each item, or empty
-  bool no_bos = false;  // the tokenizer's beginning-of-text token does not precede contexts
+  bool no_bos = false;  // the tokenizer's beginning-of-text tokens do not precede contexts
 };
 
 /// A task in the tokens of a model.
@@ -31,13 +31,13 @@ struct EncodedTask {
 };
 
 struct EncodedTasks {
-  std::string bos;  // text of the token that precedes contexts; empty if there is none
+  std::string bos;  // text of the tokens that precede contexts; empty if there are none
   std::vector<EncodedTask> tasks;
 };
 
 /// Reads and encodes tasks. Contexts begin as lm-evaluation-harness lets them begin for the tokenizer of an imported
 /// model; in other runs no token precedes them. Throws the errors of tokenizer_of(), and a bad_input Error that names
-/// the line of a bad item.
+/// the line of a bad item, or tokens that the imported tokenizer adds after each text.
 EncodedTasks read_tasks(const CheckpointRun& run, const TaskOptions& options);
 
 /// Opens the file of --task-log, whose contents remain until publish() replaces them; creates missing folders.

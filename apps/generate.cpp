@@ -13,6 +13,7 @@
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/run_config.h"
+#include "apps/text_start.h"
 #include "core/allocator.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -94,18 +95,27 @@ std::vector<Prompt> prompts_of(const GenerateOptions& options) {
   return {options.chat ? chat_prompt(options.system, options.prompt) : Prompt{.text = options.prompt}};
 }
 
-/// Returns the tokens of a prompt.
-std::vector<std::int32_t> tokens_of(const Prompt& prompt, const ChatTemplate* chat, const Tokenizer& tokenizer) {
+/// Returns the tokens of a prompt. Without a chat template, they begin with those of `start`.
+std::vector<std::int32_t> tokens_of(const Prompt& prompt, const ChatTemplate* chat, const TextStart& start,
+                                    const Tokenizer& tokenizer) {
   std::vector<std::int32_t> tokens;
   if (chat) {
     TextEncoder encoder(tokenizer);
     std::vector<std::uint8_t> trained;
     encode_chat(render_prompt(prompt.messages, *chat), tokenizer, encoder, tokens, trained);
   } else {
-    tokens = tokenizer.encode(prompt.text);
+    tokens = encode_context(tokenizer, prompt.text, start.context);
   }
-  if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());  // every document follows an end-of-document token
+  if (tokens.empty()) tokens.push_back(start.document);
   return tokens;
+}
+
+/// Throws a bad_input Error if the model has no embedding of a token.
+void require_known(std::span<const std::int32_t> tokens, const Tokenizer& tokenizer, std::int64_t vocab) {
+  const auto unknown = std::ranges::find_if(tokens, [&](std::int32_t token) { return token >= vocab; });
+  if (unknown == tokens.end()) return;
+  fail(ExitCode::bad_input, "a prompt with the token {} ({}): this model has only {} tokens (model.vocab)", *unknown,
+       tokenizer.decode(std::span(&*unknown, 1), true), vocab);
 }
 
 /// Calls use(). Converts its Error about a prompt from a file to a bad_input Error that names the line.
@@ -249,10 +259,14 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   options.sampling.vocab = tokenizer.vocab();
   const ChatTemplate* const chat = options.chat ? &template_of(config.data, tokenizer) : nullptr;
   const std::vector<Prompt> prompts = prompts_of(options);
+  const TextStart start = text_start(run->reader, tokenizer);
   std::vector<std::vector<std::int32_t>> given;
   for (const Prompt& prompt : prompts) {
-    blame(prompt, "a record ", [&] { given.push_back(tokens_of(prompt, chat, tokenizer)); });
-    blame(prompt, "", [&] { require_prompt_fits(given.back().size(), config.batch.seq_len); });
+    blame(prompt, "a record ", [&] { given.push_back(tokens_of(prompt, chat, start, tokenizer)); });
+    blame(prompt, "", [&] {
+      require_prompt_fits(given.back().size(), config.batch.seq_len);
+      require_known(given.back(), tokenizer, config.model.vocab);
+    });
   }
   std::vector<std::int32_t> ends = end_tokens(config.data.chat, config.data.end_tokens, tokenizer);
   for (const std::string& stop : options.stops) {
@@ -272,7 +286,7 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   }
   const StopTexts stops(options.stops);
   std::size_t made = 0;
-  const auto start = Clock::now();
+  const auto begun = Clock::now();
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     Answer answer(tokenizer, given[i], stops,
                   {.special = options.show_special,
@@ -294,7 +308,7 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
       return 0;
     }
   }
-  const double seconds = seconds_since(start);
+  const double seconds = seconds_since(begun);
   std::cerr << fmt::format("{} tokens in {:.2f} s, {:.1f} tokens/s\n", made, seconds,
                            static_cast<double>(made) / seconds);
   return 0;

@@ -148,6 +148,21 @@ for name in a:
     assert one == other, (name, one, other)
 END
 
+# A tokenizer may have more tokens than the model; a prompt with one of these is refused before anything is printed.
+cp -r "$chat" "$work/more-tokens"
+python3 - "$work/more-tokens" <<'END'
+import json, sys
+file = f"{sys.argv[1]}/tokenizer.json"
+tokenizer = json.load(open(file))
+tokenizer["added_tokens"] += [tokenizer["added_tokens"][0] | {"id": i, "content": f"<|{i}|>"} for i in range(27, 100)]
+json.dump(tokenizer, open(file, "w"))
+END
+expect 0 "$lyceum" convert import-hf "$work/more-tokens" --out "$work/more"
+says out "^tokenizer +has 100 tokens, the model only 32: texts must not contain the others$"
+expect 3 "$lyceum" generate --checkpoint "$work/more" --prompt "a<|99|>"
+says err "^lyceum generate: a prompt with the token 99 \(<.99.>\): this model has only 32 tokens \(model.vocab\)$"
+[[ ! -s $work/out ]] || fail "a refused prompt was printed"
+
 # Two ranks divide the work, weights are split into several files, and the model can be trained.
 expect 0 ranks 2 convert import-hf "$models/mixtral" --out "$work/shared"
 same_weights "$work"/{shared,mixtral}/checkpoints/step-00000000

@@ -68,7 +68,7 @@ expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/json" "${dense[@]}" "--data.tra
 check json
 python3 -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["bos"] != "")' "$work/result" || fail "bos"
 
-# An imported model whose tokenizer adds a token before each text. Without it, the scores are those of the same weights above.
+# An imported model whose tokenizer adds two tokens before each text. Without it, the scores are those of the same weights above.
 cp -r "$work/exported/json" "$work/model"
 python3 - "$work/model" <<'END'
 import json, sys
@@ -77,10 +77,12 @@ def change(name, **members):
     content = json.load(open(f"{folder}/{name}"))
     json.dump(content | members, open(f"{folder}/{name}", "w"))
 text = lambda name: {"Sequence": {"id": name, "type_id": 0}}
-begin = {"SpecialToken": {"id": "<|begin|>", "type_id": 0}}
-change("tokenizer.json", post_processor={"type": "TemplateProcessing", "single": [begin, text("A")],
-       "pair": [begin, text("A"), begin, text("B")],
-       "special_tokens": {"<|begin|>": {"id": "<|begin|>", "ids": [1], "tokens": ["<|begin|>"]}}})
+special = lambda name: {"SpecialToken": {"id": name, "type_id": 0}}
+begin = [special("<|begin|>"), special("<|endoftext|>")]
+change("tokenizer.json", post_processor={"type": "TemplateProcessing", "single": begin + [text("A")],
+       "pair": begin + [text("A"), text("B")],
+       "special_tokens": {name: {"id": name, "ids": [id], "tokens": [name]}
+                          for id, name in enumerate(("<|endoftext|>", "<|begin|>"))}})
 change("tokenizer_config.json", bos_token="<|begin|>")
 END
 expect 0 "$lyceum" convert import-hf "$work/model" --out "$work/imported" --batch.seq_len=32
@@ -94,11 +96,22 @@ whole=--batch.seq_len=256  # so that no context is cut
 score json cloze "$whole"
 cp "$work/log.jsonl" "$work/without.jsonl"
 score imported cloze "$whole" --no-bos
-same_scores without log || fail "other scores without the first token"
+same_scores without log || fail "other scores without the first tokens"
 score imported cloze "$whole"
-! same_scores without log || fail "the first token has no effect"
+! same_scores without log || fail "the first tokens have no effect"
 expect 0 "$lyceum" eval "--checkpoint=$work/imported" --tasks "$work/cloze.jsonl"
-says out "^contexts +begin with <\|begin\|>$"
+says out "^contexts +begin with <\|begin\|><\|endoftext\|>$"
+# generate begins prompts with them, too: the text is that of the same weights without them, after a prompt that has them.
+# tokens RUN PROMPT: prints the generated tokens.
+tokens() {
+  expect 0 "$lyceum" generate "--checkpoint=$work/$1" --prompt "$2" --temperature=0 --tokens=12 --json
+  python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["tokens"])' "$work/out"
+}
+both="<|begin|><|endoftext|>"
+for prompt in "the mesh" "${both}the mesh" ""; do
+  ours=$(tokens imported "$prompt") plain=$(tokens json "$both${prompt#"$both"}")
+  equal "tokens after '$prompt'" "$ours" "$plain"
+done
 
 # The same with a tokenizer.model, whose export has a tokenizer.json that adds the token.
 rm "$work/model/tokenizer.json"
@@ -115,6 +128,17 @@ END
 expect 0 "$lyceum" convert import-hf "$work/model" --out "$work/pieces" --batch.seq_len=32
 check pieces
 python3 -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["bos"] != "<s>")' "$work/result" || fail "bos of a tokenizer.model"
+sed -i 's/"add_bos_token"/"add_eos_token": true, "add_bos_token"/' "$work/model/tokenizer_config.json"
+expect 0 "$lyceum" convert import-hf "$work/model" --out "$work/both-ends" --batch.seq_len=32
+expect 3 "$lyceum" eval "--checkpoint=$work/both-ends" --tasks "$work/cloze.jsonl"
+says err "^lyceum eval: --tasks: the tokenizer of the imported model adds </s> after each text, .*: --no-bos scores without"
+# It does not replace a tokenizer.json that has other tokens and that Lyceum cannot read.
+cat >"$work/model/tokenizer.json" <<'END'
+{"model": {"type": "WordPiece"}, "added_tokens": [{"id": 2, "content": "</s>"}, {"id": 384, "content": "<|user|>"}]}
+END
+expect 0 "$lyceum" convert import-hf "$work/model" --out "$work/other" --dry-run
+says out "^tokenizer +skipped: .*tokenizer.model does not have the added token <\|user\|> \(384\) of tokenizer.json: load"
+says out "^tokenizer +none found: data.tokenizer is not set$"
 
 # A model that no export represents, on several meshes and with a limited capacity of experts.
 expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/special" --moe.zero_experts=2 --model.attention=moa \

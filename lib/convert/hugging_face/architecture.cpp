@@ -46,7 +46,31 @@ constexpr std::array without_meaning{"architectures",
                                      "output_hidden_states",
                                      "id2label",
                                      "label2id",
-                                     "problem_type"};
+                                     "problem_type",
+                                     "num_labels",
+                                     "sep_token_id",
+                                     "model_max_length",
+                                     "max_length",
+                                     "do_sample",
+                                     "temperature",
+                                     "top_k",
+                                     "top_p",
+                                     "attn_implementation",
+                                     "_attn_implementation",
+                                     "_attn_implementation_autoset",
+                                     "unsloth_version",
+                                     "unsloth_fixed",
+                                     "is_llama_config",
+                                     "transformers.js_config"};
+
+/// True if a key that the class does not have cannot change what the model computes.
+bool is_harmless(const std::string& key, const Json& value) {
+  if (std::ranges::find(without_meaning, key) != without_meaning.end() || value.is_null() || value == false)
+    return true;
+  if (key == "chunk_size_feed_forward") return value == 0;
+  return key == "layer_types" && value.is_array() &&
+         std::ranges::all_of(value, [](const Json& type) { return type == "full_attention"; });
+}
 
 std::vector<Field> operator+(std::vector<Field> fields, std::vector<Field> more) {
   std::ranges::move(more, std::back_inserter(fields));
@@ -325,11 +349,10 @@ Config config_of(const Architecture& architecture, const Json& json) {
   Config config;
   for (const Field& field : architecture.fields) field.read(json, config);
   for (const auto& [key, value] : json.items()) {
-    const bool known = std::ranges::find(without_meaning, key) != without_meaning.end() ||
-                       std::ranges::any_of(architecture.fields, [&](const Field& field) {
-                         return std::ranges::find(field.keys, key) != field.keys.end();
-                       });
-    require_input(known || value.is_null() || value == false,
+    const bool known = std::ranges::any_of(architecture.fields, [&](const Field& field) {
+      return std::ranges::find(field.keys, key) != field.keys.end();
+    });
+    require_input(known || is_harmless(key, value),
                   "{} = {} is not a supported key of {}: Lyceum may not be able to compute this model", excerpt(key),
                   excerpt(json_text(value)), architecture.type);
   }

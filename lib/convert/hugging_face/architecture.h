@@ -47,9 +47,9 @@ std::span<const Architecture> architectures();
 const Architecture* find_architecture(std::string_view type);
 
 /// Returns the model that config.json describes, not resolved. Keys that do not describe the model have their defaults,
-/// except batch.seq_len. Keys that do not change what the model computes, and unknown keys that are null or false, are
-/// ignored. Throws a bad_input Error that names the first other unknown key, or a key whose value Lyceum does not
-/// support.
+/// except batch.seq_len. Keys and values that cannot change what the model computes, such as unknown keys that are null
+/// or false, are ignored. Throws a bad_input Error that names the first other unknown key, or a key whose value Lyceum
+/// does not support.
 Config config_of(const Architecture& architecture, const Json& json);
 /// Returns the keys of config.json that describe a resolved model, as far as the architecture has keys for its
 /// properties. The model is of this architecture only if config_of() gives the same model again.

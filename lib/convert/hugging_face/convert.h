@@ -18,8 +18,8 @@ namespace lyceum::hugging_face {
 /// run.
 NewRun import_run(const ModelFolder& model, LoadedConfig wanted);
 
-/// Returns the path of the folder's tokenizer.json or tokenizer.model; empty if it has none that Lyceum can read. Adds
-/// lines for the user to `notes`.
+/// Returns the path of the folder's tokenizer.json or tokenizer.model; empty if it has none that Lyceum can read, or
+/// none with all of the model's tokens, see require_listed_tokens(). Adds lines for the user to `notes`.
 std::filesystem::path find_tokenizer_file(const ModelFolder& model, std::vector<std::string>& notes);
 
 /// The destination and the options of an export.

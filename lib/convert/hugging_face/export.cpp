@@ -151,7 +151,10 @@ std::vector<std::string> write_small_files(const fs::path& folder, const Hosting
       exported_side_files(imported, made.data, tokenizer ? &*tokenizer : nullptr, files.files["tokenizer_config.json"]);
   files.files.erase("tokenizer_config.json");
   side.files.merge(files.files);
-  for (const auto& [name, bytes] : side.files) write_file(folder / name, bytes);
+  for (const auto& [name, bytes] : side.files) {
+    make_directories((folder / name).parent_path());
+    write_file(folder / name, bytes);
+  }
   Json config = json_of(*hosting.architecture, hosting.config);
   config.update(side.special_tokens);
   config["torch_dtype"] = made.type == safetensors::Type::f32 ? "float32" : "bfloat16";

@@ -9,7 +9,9 @@
 
 #include "config/check.h"
 #include "convert/hugging_face/convert.h"
+#include "convert/hugging_face/listed_tokens.h"
 #include "convert/hugging_face/modules.h"
+#include "convert/hugging_face/side_files.h"
 #include "convert/hugging_face/stacked_experts.h"
 #include "core/error.h"
 #include "io/data/tokenizer/tokenizer.h"
@@ -137,11 +139,17 @@ NewRun import_run(const ModelFolder& model, LoadedConfig wanted) {
 }
 
 fs::path find_tokenizer_file(const ModelFolder& model, std::vector<std::string>& notes) {
+  const Json side_files = side_files_of(model.path());
   for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
     const fs::path file = model.path() / name;
     if (!has_file(file)) continue;
     try {
-      const Tokenizer readable(file);
+      const Tokenizer tokenizer(file);
+      require_listed_tokens(file, tokenizer, side_files);
+      if (const std::int64_t own = model.config().model.vocab; tokenizer.vocab() > own) {
+        notes.push_back(fmt::format("tokenizer  has {} tokens, the model only {}: texts must not contain the others",
+                                    tokenizer.vocab(), own));
+      }
       return file;
     } catch (const Error& problem) {
       if (std::string_view(problem.what()).find(lfs_pointer_advice) != std::string_view::npos) throw;

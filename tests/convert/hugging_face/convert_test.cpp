@@ -256,6 +256,27 @@ TEST(HuggingFace, KeysOfPublishedModelsThatTheirClassIgnoresAreAccepted) {
   EXPECT_THAT(refusal("dots1", dots), HasSubstr("moe_layer_freq = 2"));
 }
 
+TEST(HuggingFace, KeysThatDoNotDescribeAModelAreIgnored) {
+  Json llama = described("llama");
+  const std::string before = to_ini(config_of(named("llama"), llama));
+  llama.update({{"_attn_implementation_autoset", true},
+                {"unsloth_version", "2025.3.19"},
+                {"transformers.js_config", {{"kv_cache_dtype", {{"q4f16", "float16"}}}}},
+                {"temperature", 0.6},
+                {"sep_token_id", 5},
+                {"chunk_size_feed_forward", 0},
+                {"layer_types", {"full_attention", "full_attention"}}});
+  EXPECT_EQ(to_ini(config_of(named("llama"), llama)), before);
+  const auto expect_refused = [&](const char* key, const Json& value) {
+    Json odd = llama;
+    odd[key] = value;
+    EXPECT_THAT(refusal("llama", odd), HasSubstr(std::string(key) + " = "));
+  };
+  expect_refused("chunk_size_feed_forward", 64);
+  expect_refused("layer_types", {"full_attention", "sliding_attention"});
+  expect_refused("rope_interleaved", true);
+}
+
 TEST(HuggingFace, WindowsAreReadBack) {
   const auto wrong = [](const char* type, std::vector<std::int64_t> layers) {
     Config config = config_of(named(type), described(type));
@@ -282,6 +303,27 @@ TEST(HuggingFace, WindowsAreReadBack) {
   Config config = config_of(named("qwen2"), described("qwen2"));
   config.model.sinks = true;
   EXPECT_THAT(nowhere(config), HasSubstr("model.sinks = true"));
+}
+
+TEST(HuggingFace, LengthsOfTheModelOutliveShorterSequences) {
+  Config imported = dense();
+  imported.model.window = 32;
+  imported.model.window_layers = {0, 1};
+  Json side_files;
+  keep_reach(imported, side_files);
+  const auto restored = [&](std::int64_t seq_len, std::int64_t window) {
+    Config config = dense();
+    config.batch.seq_len = seq_len;
+    config.model.window = window;
+    restore_reach(side_files, config);
+    return std::tuple(config.batch.seq_len, config.model.window, config.model.window_layers.size());
+  };
+  EXPECT_EQ(restored(16, 0), std::tuple(64, 32, 2));
+  EXPECT_EQ(restored(16, 8), std::tuple(64, 8, 0));
+  EXPECT_EQ(restored(48, 0), std::tuple(64, 0, 0));  // a run without a window
+  EXPECT_EQ(restored(128, 0), std::tuple(128, 0, 0));
+  side_files["config.json"]["model.layers"] = 3;
+  EXPECT_EQ(restored(16, 0), std::tuple(64, 0, 0));
 }
 
 TEST(HuggingFace, AbsentKeysMeanWhatTheClassHas) {
@@ -703,6 +745,83 @@ TEST_F(Weights, AndOtherFilesMayNotBeLinksToNothing) {
   fs::remove(folder_ / weights_name);
   fs::create_symlink("../blobs/absent", folder_ / weights_name);
   expect_refused("model.safetensors is a link to a file that does not exist");
+}
+
+/// A folder with a tokenizer of the tokens a and <s>, and other files that list tokens.
+class ListedTokens : public Weights {
+ protected:
+  ListedTokens() { write(weights_name, names()); }
+  static Json added(const char* content, int id) {
+    return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+            {"rstrip", false}, {"normalized", false}, {"special", true}};
+  }
+  void put(const char* name, const Json& json) { std::ofstream(folder_ / name) << json; }
+  /// Returns the first line of the import about the tokenizer; empty if it was found.
+  std::string note(const Json& config, const Json& special = {}, const Json& more = {}) {
+    put("tokenizer.json", {{"version", "1.0"},
+                           {"added_tokens", {added("</s>", 1)}},
+                           {"normalizer", nullptr},
+                           {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+                           {"decoder", {{"type", "ByteLevel"}}},
+                           {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}}}, {"merges", Json::array()}}}});
+    put("tokenizer_config.json", config);
+    put("special_tokens_map.json", special.is_null() ? Json::object() : special);
+    put("added_tokens.json", more.is_null() ? Json::object() : more);
+    std::vector<std::string> notes;
+    const bool found = !find_tokenizer_file(ModelFolder(folder_), notes).empty();
+    EXPECT_EQ(found, notes.empty());
+    return notes.empty() ? "" : notes.front();
+  }
+};
+
+TEST_F(ListedTokens, MayBeThoseOfTheTokenizer) {
+  const Json listed{{"added_tokens_decoder", {{"1", added("</s>", 1)}}}};
+  EXPECT_EQ(note({{"eos_token", "</s>"}, {"add_bos_token", true}, {"pad_token", nullptr}}, {}, {{"</s>", 1}}), "");
+  EXPECT_EQ(note({{"eos_token", {{"content", "</s>"}, {"rstrip", true}}}, {"extra_special_tokens", {"</s>"}}}), "");
+  EXPECT_EQ(note({{"extra_special_tokens", Json::object()}, {"additional_special_tokens", nullptr}}), "");
+  EXPECT_EQ(note(listed, {{"pad_token", "<pad>"}}, {{"<x>", 2}}), "");  // not read by transformers either
+}
+
+TEST_F(ListedTokens, ThatTheTokenizerLacksAreNamed) {
+  const auto lacks = [](const char* token, const char* file) {
+    return HasSubstr(std::string("tokenizer.json does not have the added token ") + token + " of " + file + ": load ");
+  };
+  EXPECT_THAT(note({{"added_tokens_decoder", {{"1", added("</s>", 1)}, {"2", added("<x>", 2)}}}}),
+              lacks("<x> (2)", "tokenizer_config.json"));
+  EXPECT_THAT(note({{"added_tokens_decoder", {{"2", added("</s>", 2)}}}}), lacks("</s> (2)", "tokenizer_config.json"));
+  EXPECT_THAT(note({{"pad_token", "a"}}), lacks("a", "tokenizer_config.json"));
+  EXPECT_THAT(note({{"image_token", {{"content", "<x>"}}}}), lacks("<x>", "tokenizer_config.json"));
+  EXPECT_THAT(note({{"extra_special_tokens", {"</s>", "<x>"}}}), lacks("<x>", "tokenizer_config.json"));
+  EXPECT_THAT(note({{"extra_special_tokens", {{"name", "<x>"}}}}), lacks("<x>", "tokenizer_config.json"));
+  EXPECT_THAT(note(Json::object(), {{"additional_special_tokens", {"<x>"}}}), lacks("<x>", "special_tokens_map.json"));
+  EXPECT_THAT(note(Json::object(), {}, {{"<x>", 2}}), lacks("<x> (2)", "added_tokens.json"));
+  Json stripped = added("</s>", 1);
+  stripped["rstrip"] = true;
+  EXPECT_THAT(
+      note({{"added_tokens_decoder", {{"1", stripped}}}}),
+      HasSubstr("tokenizer.json has rstrip = false for the added token </s> (1) of tokenizer_config.json, which "
+                "has true: load "));
+  EXPECT_THAT(note({{"split_special_tokens", true}}),
+              HasSubstr("tokenizer_config.json has split_special_tokens = true"));
+  EXPECT_THAT(note({{"added_tokens_decoder", {{"x", added("</s>", 1)}}}}), HasSubstr("added_tokens_decoder: "));
+}
+
+TEST(HuggingFace, RolesOfTokensAreThoseOfTransformers) {
+  Json files{{"tokenizer_config.json", {{"bos_token", "<s>"}, {"eos_token", {{"content", "</s>"}}}}},
+             {"special_tokens_map.json", {{"bos_token", {{"content", "<b>"}}}}}};
+  EXPECT_EQ(bos_token_of(files), "<b>");
+  EXPECT_EQ(eos_token_of(files), "</s>");
+  files["tokenizer_config.json"]["added_tokens_decoder"] = Json::object();
+  EXPECT_EQ(bos_token_of(files), "<s>");
+}
+
+TEST_F(ListedTokens, AreKeptWithOtherChatTemplates) {
+  put("added_tokens.json", {{"</s>", 1}});
+  fs::create_directory(folder_ / "additional_chat_templates");
+  std::ofstream(folder_ / "additional_chat_templates/tools.jinja") << "{{ tools }}";
+  const SideFiles kept = exported_side_files(side_files_of(folder_), {}, nullptr, "");
+  EXPECT_EQ(Json::parse(kept.files.at("added_tokens.json")), Json({{"</s>", 1}}));
+  EXPECT_EQ(kept.files.at("additional_chat_templates/tools.jinja"), "{{ tools }}");
 }
 
 TEST_F(Weights, AreDescribedByTheLastOfEqualKeys) {

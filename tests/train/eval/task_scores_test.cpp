@@ -83,13 +83,14 @@ TEST_F(TaskText, AnEmptyContextIsNotDoubled) {
 
 TEST_F(TaskText, ContextsBeginWithTheBosTokenOnce) {
   const auto reference = encode_choice(*tokenizer_, "the cat ", "sat on", {.prefix = 5});
-  const auto tokens = encode_choice(*tokenizer_, "the cat ", "sat on", {.prefix = 5, .bos = 9});
-  EXPECT_EQ(tokens.context, joined({9}, reference.context));
+  const auto tokens = encode_choice(*tokenizer_, "the cat ", "sat on", {.prefix = 5, .added = {9, 8}});
+  EXPECT_EQ(tokens.context, joined({9, 8}, reference.context));
   EXPECT_EQ(tokens.choice, reference.choice);
-  const auto begun = encode_choice(*tokenizer_, "the cat ", "sat on", {.prefix = 5, .bos = reference.context.front()});
+  const auto begun =
+      encode_choice(*tokenizer_, "the cat ", "sat on", {.prefix = 5, .added = {reference.context.front()}});
   EXPECT_EQ(begun.context, reference.context);
   EXPECT_EQ(begun.choice, reference.choice);
-  const auto empty = encode_choice(*tokenizer_, " ", "sat on", {.prefix = 5, .bos = 9});
+  const auto empty = encode_choice(*tokenizer_, " ", "sat on", {.prefix = 5, .added = {9, 8}});
   EXPECT_EQ(empty.context, std::vector<std::int32_t>{5});
   EXPECT_EQ(empty.choice, encode(" sat on"));
 }

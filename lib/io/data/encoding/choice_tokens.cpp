@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <string>
 
 #include "core/utf8.h"
@@ -11,8 +12,8 @@ namespace lyceum {
 
 namespace {
 
-bool begins_with(const std::vector<std::int32_t>& tokens, std::int32_t token) {
-  return !tokens.empty() && tokens.front() == token;
+bool begins_with(std::span<const std::int32_t> tokens, std::span<const std::int32_t> first) {
+  return tokens.size() >= first.size() && std::ranges::equal(tokens.first(first.size()), first);
 }
 
 }  // namespace
@@ -29,21 +30,24 @@ std::string_view without_trailing_space(std::string_view text) {
   return text;
 }
 
+std::vector<std::int32_t> encode_context(const Tokenizer& tokenizer, std::string_view text, const ContextStart& start) {
+  std::vector<std::int32_t> tokens = tokenizer.encode(text);
+  const bool begun = begins_with(tokens, start.added) || begins_with(tokens, std::span(&start.prefix, 1));
+  if (!begun) tokens.insert(tokens.begin(), start.added.begin(), start.added.end());
+  return tokens;
+}
+
 ChoiceTokens encode_choice(const Tokenizer& tokenizer, std::string_view context, std::string_view choice,
                            const ContextStart& start) {
   const std::string_view before = without_trailing_space(context);
   const std::string both = std::string(context).append(choice);
   if (before.empty()) {
     ChoiceTokens tokens{.context = {start.prefix}, .choice = tokenizer.encode(both)};
-    if (begins_with(tokens.choice, start.prefix)) tokens.choice.erase(tokens.choice.begin());
+    if (begins_with(tokens.choice, tokens.context)) tokens.choice.erase(tokens.choice.begin());
     return tokens;
   }
-  const auto encode = [&](std::string_view text) {
-    std::vector<std::int32_t> tokens = tokenizer.encode(text);
-    if (start.bos && !begins_with(tokens, *start.bos)) tokens.insert(tokens.begin(), *start.bos);
-    return tokens;
-  };
-  ChoiceTokens tokens{.context = encode(before), .choice = encode(both)};
+  ChoiceTokens tokens{.context = encode_context(tokenizer, before, start),
+                      .choice = encode_context(tokenizer, both, start)};
   const std::size_t shared = std::min(tokens.context.size(), tokens.choice.size());
   tokens.choice.erase(tokens.choice.begin(), tokens.choice.begin() + static_cast<std::ptrdiff_t>(shared));
   return tokens;

@@ -75,6 +75,7 @@ class JsonLines : public RecordSource {
         record.messages = messages_of_chat(line);
       } else {
         record.text = text = text_of_record(line, key);
+        require_input(!text.empty(), "empty");
       }
     } catch (const Error& error) {
       return sink.skip(number, error.what());

@@ -15,7 +15,7 @@ nlohmann::json parse_record(std::string_view line);
 /// Throws unless `value`, which the record has under `key`, is a string of valid UTF-8.
 void require_text(const nlohmann::json& value, std::string_view key);
 
-/// Returns the text under `key` of a record. Throws if there is none, or if it is empty.
+/// Returns the text under `key` of a record, which may be empty. Throws if there is none.
 std::string text_of_record(std::string_view line, const std::string& key);
 
 }  // namespace lyceum

@@ -66,11 +66,7 @@ std::vector<Prompt> read_prompts(const std::filesystem::path& file, bool chat, s
       }
       prompts.back().location = line.location;
     } catch (const Error& error) {
-      const std::string_view problem = error.what();
-      if (problem == "empty") {
-        fail(ExitCode::bad_input, "{}: the record has an empty \"prompt\"", line.location);
-      }
-      fail(ExitCode::bad_input, "{}: a record {}", line.location, problem);
+      fail(ExitCode::bad_input, "{}: a record {}", line.location, error.what());
     }
   }
   require_input(!prompts.empty(), "{} has no prompts", file.string());

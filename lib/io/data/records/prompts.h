@@ -21,7 +21,8 @@ struct Prompt {
 Prompt chat_prompt(std::string_view system, std::string_view text);
 
 /// Reads the prompts of a UTF-8 file, which may be compressed and begin with a byte order mark. If its name has an
-/// ending of json_lines, each line is a record: {"prompt": …}, or, if `chat` is true, also {"messages": […]}. Otherwise
+/// ending of json_lines, each line is a record: {"prompt": …}, also with an empty text, or, if `chat` is true, also
+/// {"messages": […]}. Otherwise
 /// each line is a prompt. Blank lines are skipped. `system` is the system text of chats that have none. Throws a
 /// bad_input Error that names the line and the problem, if the file has no prompts, or if its lines would be prompts
 /// although it ends in .json, begins with a line that is a JSON object, or is a JSON array of objects.

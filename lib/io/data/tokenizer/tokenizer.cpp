@@ -57,9 +57,9 @@ std::int32_t Tokenizer::end_of_document() const {
 
 bool Tokenizer::is_json() const { return std::holds_alternative<TokenizerJson>(implementation_->kind); }
 
-std::optional<std::int32_t> Tokenizer::begin_of_document() const {
+AddedAround Tokenizer::added_around() const {
   const auto* const json = std::get_if<TokenizerJson>(&implementation_->kind);
-  return json ? json->begin_of_document() : std::nullopt;
+  return json ? json->added_around() : AddedAround();
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {

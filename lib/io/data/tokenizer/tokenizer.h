@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "io/data/tokenizer/added_around.h"
 #include "io/text/text_part.h"
 #include "io/text/text_range.h"
 #include "io/text/word_cache.h"
@@ -34,9 +35,9 @@ class Tokenizer {
   bool is_json() const;
   /// Returns the end-of-text token, which ends each document of a token file.
   std::int32_t end_of_document() const;
-  /// Returns the token that a tokenizer.json adds before each text (in its post_processor), but encode() does not;
-  /// nothing if it adds none. A SentencePiece model does not contain this setting: nothing.
-  std::optional<std::int32_t> begin_of_document() const;
+  /// Returns the tokens that a tokenizer.json adds before and after each text (in its post_processor), but encode()
+  /// does not. A SentencePiece model does not contain this setting: there are none.
+  AddedAround added_around() const;
   /// Returns the tokens of a whole document, without an end-of-text token. Bytes that are not UTF-8 are encoded as
   /// U+FFFD.
   std::vector<std::int32_t> encode(std::string_view text) const;

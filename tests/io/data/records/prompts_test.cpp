@@ -65,6 +65,12 @@ TEST_F(Prompts, ChatsGetTheGivenSystemTextUnlessTheyHaveOne) {
   EXPECT_EQ(records[2].messages, (std::vector{own, user}));
 }
 
+TEST_F(Prompts, OfRecordsMayBeEmpty) {
+  const std::vector<Prompt> prompts = read("p.jsonl", "{\"prompt\": \"\"}\n{\"prompt\": \"Q\"}\n", false);
+  ASSERT_EQ(prompts.size(), 2u);
+  EXPECT_EQ(prompts[0].text, "");
+}
+
 TEST_F(Prompts, ErrorsNameTheLine) {
   const auto refused = [&](const std::string& name, const std::string& text, bool chat, const std::string& words) {
     expect_bad_input([&] { read(name, text, chat); }, words);
@@ -73,7 +79,6 @@ TEST_F(Prompts, ErrorsNameTheLine) {
   refused("p.jsonl", "{\"text\": \"Q\"}\n", false, "p.jsonl:1: a record without \"prompt\"");
   refused("p.jsonl", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"A\"}]}\n", true,
           "p.jsonl:1: a record which does not end with a message that asks for an answer");
-  refused("p.jsonl", "{\"prompt\": \"\"}\n", false, "p.jsonl:1: the record has an empty \"prompt\"");
   refused("p.txt", "\n\n", false, "p.txt has no prompts");
   refused("p.txt", "a\xff\n", false, "p.txt is not UTF-8 text");
 }

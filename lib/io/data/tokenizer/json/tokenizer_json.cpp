@@ -75,7 +75,7 @@ struct TokenizerJson::Implementation {
   std::vector<std::string> texts;  // the text of each id, the input of decoders
   std::vector<bool> absent;        // ids without a token
   std::vector<bool> skipped;       // ids that decoding leaves out by default: without a token, or special
-  std::optional<std::int32_t> begin;
+  AddedAround around;
   std::int32_t end = -1;
   CutPlaces spanned;  // places that a token or a match of a pattern may extend over
   /// Bytes on each side of a cut that are encoded to verify it: at least twice the length of every added token.
@@ -93,8 +93,8 @@ struct TokenizerJson::Implementation {
     read_texts();
     find_spanned_places(json);
     const TokenIds ids = [this](std::string_view token) { return id_of(token); };
-    begin = begin_of_text(member(json, "post_processor"), ids);
-    end = end_of_text(member(json, "post_processor"), ids);
+    around = lyceum::added_around(member(json, "post_processor"), ids);
+    end = end_of_text(around, ids);
   }
 
   /// Rejects the members that `tokenizers` rejects. `truncation` and `padding` are ignored: documents are encoded
@@ -325,7 +325,7 @@ TokenizerJson::TokenizerJson(TokenizerJson&&) noexcept = default;
 
 std::int64_t TokenizerJson::vocab() const { return std::ssize(implementation_->texts); }
 std::int32_t TokenizerJson::end_of_document() const { return implementation_->end; }
-std::optional<std::int32_t> TokenizerJson::begin_of_document() const { return implementation_->begin; }
+const AddedAround& TokenizerJson::added_around() const { return implementation_->around; }
 
 void TokenizerJson::encode(std::string_view text, TextPart, WordCache* words, std::vector<std::int32_t>& ids) const {
   implementation_->encode(text, {}, words, ids);

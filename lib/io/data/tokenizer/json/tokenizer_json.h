@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "io/data/tokenizer/added_around.h"
 #include "io/text/text_part.h"
 #include "io/text/text_range.h"
 #include "io/text/word_cache.h"
@@ -30,8 +31,8 @@ class TokenizerJson {
   std::int64_t vocab() const;
   /// Returns the end-of-text token, see end_of_text().
   std::int32_t end_of_document() const;
-  /// Returns the token that the post-processor adds before a text; nothing if it adds none.
-  std::optional<std::int32_t> begin_of_document() const;
+  /// Returns the tokens that the post-processor adds around a text.
+  const AddedAround& added_around() const;
   /// Appends the ids of a document, or of a part of one between offsets returned by cut(), without those that the
   /// post-processor would add. If `words` is not null, it caches ids, which makes encoding much faster.
   void encode(std::string_view text, TextPart part, WordCache* words, std::vector<std::int32_t>& ids) const;

@@ -22,6 +22,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 std::string from_hex(const std::string& hex) {
   std::string bytes;
@@ -118,27 +119,28 @@ TEST(TokenizerJson, ShortAndLongWordsAreMergedEqually) {
 TEST(TokenizerJson, TheBoundsOfATextAreThePostProcessorsTokens) {
   json file = letters();
   EXPECT_EQ(made_of(file).end_of_document(), 7);
-  EXPECT_EQ(made_of(file).begin_of_document(), std::nullopt);
+  EXPECT_THAT(made_of(file).added_around().before, IsEmpty());
   file["post_processor"] = {{"type", "TemplateProcessing"},
                             {"single",
                              {{{"SpecialToken", {{"id", "b"}, {"type_id", 0}}}},
                               {{"Sequence", {{"id", "A"}, {"type_id", 0}}}},
                               {{"SpecialToken", {{"id", "c"}, {"type_id", 0}}}}}}};
   EXPECT_EQ(made_of(file).end_of_document(), 2);
-  EXPECT_EQ(made_of(file).begin_of_document(), 1);
+  EXPECT_THAT(made_of(file).added_around().before, ElementsAre(1));
   file["post_processor"]["single"].erase(2);
   EXPECT_EQ(made_of(file).end_of_document(), 7);
-  EXPECT_EQ(made_of(file).begin_of_document(), 1);
+  EXPECT_THAT(made_of(file).added_around().before, ElementsAre(1));
   const json bytes{{"type", "ByteLevel"}}, bert{{"type", "BertProcessing"}, {"cls", {"d", 3}}, {"sep", {"a", 0}}};
   const json inner = file["post_processor"];
   file["post_processor"] = {{"type", "Sequence"}, {"processors", {inner, bytes}}};
-  EXPECT_EQ(made_of(file).begin_of_document(), 1);
+  EXPECT_THAT(made_of(file).added_around().before, ElementsAre(1));
   file["post_processor"]["processors"].push_back(bert);  // added around the tokens of the others
-  EXPECT_EQ(made_of(file).begin_of_document(), 3);
+  EXPECT_THAT(made_of(file).added_around().before, ElementsAre(3, 1));
+  EXPECT_THAT(made_of(file).added_around().after, ElementsAre(0));
   EXPECT_EQ(made_of(file).end_of_document(), 0);
   file["post_processor"] = inner;
   file["post_processor"]["single"].erase(0);
-  EXPECT_EQ(made_of(file).begin_of_document(), std::nullopt);
+  EXPECT_THAT(made_of(file).added_around().before, IsEmpty());
   file["added_tokens"][0]["content"] = "<end>";
   expect_bad_input([&] { made_of(file); }, "file.json cannot be used: no end-of-text token");
 }
