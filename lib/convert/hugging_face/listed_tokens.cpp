@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* remedy = "load the tokenizer with transformers, and save_pretrained() it into the folder";
+constexpr const char* remedy =
+    "load the tokenizer with transformers, and save it into the folder with save_pretrained()";
 
 /// A token in a file of the model.
 struct ListedToken {
@@ -43,7 +44,7 @@ std::vector<Json> entries_of(const Json& value) {
   return entries;
 }
 
-/// Adds the tokens that a file names by their roles. `listed`: tokenizer_config.json or special_tokens_map.json.
+/// Adds the tokens to which a file, tokenizer_config.json or special_tokens_map.json, gives roles.
 void add_named(const Json& side_files, const char* file, std::vector<ListedToken>& tokens) {
   for (const auto& [key, value] : value_of(side_files, file).items()) {
     if (!key.ends_with("_token") && key != "extra_special_tokens" && key != "additional_special_tokens") continue;
@@ -108,7 +109,8 @@ void require_in_json(const fs::path& file, const std::vector<ListedToken>& token
 
 void require_listed_tokens(const fs::path& file, const Tokenizer& tokenizer, const Json& side_files) {
   require_input(value_of(value_of(side_files, tokenizer_config_name), "split_special_tokens") != true,
-                "{} has split_special_tokens = true: Lyceum never splits special tokens in a text",
+                "{} has split_special_tokens = true: Lyceum never splits special tokens, set it to false to import the "
+                "tokenizer",
                 (file.parent_path() / tokenizer_config_name).string());
   std::vector<ListedToken> tokens = listed_tokens(side_files);
   if (tokenizer.is_json()) return require_in_json(file, tokens);
