@@ -18,7 +18,7 @@ struct GivenAlias {
 using GivenAliases = std::map<std::string, GivenAlias>;
 
 /// Applies the aliases that were given, `aliases`, to their keys. `keys`: keys_of(loaded.config). `given`: the names of
-/// the keys that the same file and command line set, in any order.
+/// the keys that the same file or command line set, in any order.
 /// - A key that is not in `given` is set to the value that the alias stands for, with the origin of the alias.
 /// - If the key is in `given`, an alias of false has no effect. An alias of true replaces the value for false; for any
 ///   other value except the one for true, a message is added to loaded.mistakes.

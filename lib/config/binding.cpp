@@ -148,7 +148,8 @@ void assign_in_stage(const Assignment& given, LoadedConfig& loaded) {
   }
 }
 
-/// Assigns all values; the last one of a key counts. Aliases are applied afterwards.
+/// Assigns all values; the last one of a key counts. Aliases are applied afterwards. A key or an alias of the command
+/// line replaces the other one of a file.
 void assign(std::span<const ConfigKey> keys, std::span<const Assignment> all, LoadedConfig& loaded) {
   std::vector<std::string> assigned;
   GivenAliases aliases;
@@ -158,7 +159,8 @@ void assign(std::span<const ConfigKey> keys, std::span<const Assignment> all, Lo
       continue;
     }
     const ConfigKey* const key = find_key(keys, given.key);
-    const bool alias = !key && std::ranges::any_of(keys, [&](const auto& k) { return k.alias.name == given.key; });
+    const auto of_alias = std::ranges::find_if(keys, [&](const auto& k) { return k.alias.name == given.key; });
+    const bool alias = !key && of_alias != keys.end();
     if (!key && !alias) {
       loaded.mistakes.push_back(unknown_key(keys, given, loaded.mistakes.size() < most_listed));
       continue;
@@ -174,7 +176,10 @@ void assign(std::span<const ConfigKey> keys, std::span<const Assignment> all, Lo
       }
       if (alias) {
         aliases.insert_or_assign(given.key, GivenAlias{on, given.origin});
+        if (loaded.origin[of_alias->name].file != given.origin.file) std::erase(assigned, of_alias->name);
       } else {
+        const auto earlier = aliases.find(key->alias.name);
+        if (earlier != aliases.end() && earlier->second.origin.file != given.origin.file) aliases.erase(earlier);
         loaded.origin[given.key] = given.origin;
         assigned.push_back(given.key);
       }

@@ -9,6 +9,8 @@
 
 #include "config/binding.h"
 #include "config/keys.h"
+#include "io/files/whole_file.h"
+#include "support/temporary_directory.h"
 
 namespace lyceum {
 namespace {
@@ -70,6 +72,21 @@ TEST(Aliases, OverrideTheKeyOfTheConfigurationBelow) {
   EXPECT_EQ(loaded.config.moe.gates, Gates::renormalized);
   EXPECT_EQ(read({"--moe.renormalize=false"}, checkpoint).config.moe.gates, std::nullopt);
   EXPECT_EQ(read({"--moe.top_k=2"}, checkpoint).config.moe.gates, Gates::ones);
+}
+
+TEST(Aliases, OfTheCommandLineReplaceTheKeyOfAFile) {
+  const TemporaryDirectory directory;
+  const auto gates = [&](const std::string& line, const std::string& argument) {
+    const std::string file = directory.path() / "run.ini";
+    write_whole_file(file, "[moe]\n" + line + "\n");
+    const LoadedConfig loaded = read({"--config=" + file, argument});
+    EXPECT_THAT(loaded.mistakes, IsEmpty());
+    return loaded.config.moe.gates;
+  };
+  EXPECT_EQ(gates("gates = renormalized", "--moe.renormalize=false"), std::nullopt);
+  EXPECT_EQ(gates("gates = raw", "--moe.renormalize=true"), Gates::renormalized);
+  EXPECT_EQ(gates("renormalize = true", "--moe.gates=auto"), std::nullopt);
+  EXPECT_EQ(gates("renormalize = true", "--moe.gates=raw"), Gates::raw);
 }
 
 }  // namespace
