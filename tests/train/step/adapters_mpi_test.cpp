@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "config/optim.h"
 #include "io/checkpoint/unit_tensors.h"
 #include "support/planned_peaks.h"
 #include "support/resumption.h"
@@ -66,7 +67,7 @@ TEST(AdaptersOfAModel, LeaveTheFirstStepUnchanged) {
   TinyTraining training(config, ProcessGroup::self());
   const Values weights = by_name(training.weights());
   const StepResult own = training.run(0, 1).front();
-  config.optim.lora_rank = 0;
+  remove_adapters(config.optim);
   TinyTraining whole(config, ProcessGroup::self());
   const StepResult other = whole.run(0, 1).front();
   EXPECT_EQ(own.loss, other.loss);
@@ -164,7 +165,7 @@ TEST(AdaptersOfAModel, AreMergedByAReader) {
     CheckpointReader reader(resolve_checkpoint(directory.path()));
     EXPECT_TRUE(reader.has_adapters());
     const auto loss_of = [&] {
-      config.optim.lora_rank = 0;
+      remove_adapters(config.optim);
       TinyTraining plain(config, ProcessGroup::self(), type);
       load_weights(reader, plain.setup().stream, plain.model().units());
       plain.adopt();
@@ -238,7 +239,7 @@ TEST(AdaptersOfAModel, NeedThePlannedMemory) {
       EXPECT_EQ(planned.buffers, static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]))
           << what;
       expect_close(planned.activations, peak(MemoryKind::activations), 0.1, what + ": activations");
-      config.optim.lora_rank = 0;
+      remove_adapters(config.optim);
       const RankMemory full = plan_rank(plan_input(config, world), rank).memory;
       // Adapters of 4 are few rows, of which a rank has more than its part where several tensors share its units.
       EXPECT_LT(3 * planned.optimizer, full.optimizer) << what;
