@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-Config sparse_run() {
+Config eight_experts() {
   Config config;
   config.moe.experts = 8;
   config.moe.top_k = 2;
@@ -39,7 +39,7 @@ std::vector<std::string> ineffective(const Config& given) {
 
 TEST(Doubts, ThereAreNoneAboutUsualRuns) {
   EXPECT_THAT(doubts_of({}), IsEmpty());
-  Config config = sparse_run();
+  Config config = eight_experts();
   config.balance = {.expert = 0.01, .device = 0.1, .device_groups = 4};
   config.model.first_dense_layers = 1;
   config.moe.shared_experts = 2;
@@ -54,7 +54,7 @@ TEST(Doubts, NameKeysOfRoutersInAModelWithoutAny) {
   EXPECT_THAT(ineffective(dense), ElementsAre("moe.top_k", "moe.router", "balance.expert", "balance.bias_rate"));
   EXPECT_THAT(doubts_of(dense), ElementsAre(HasSubstr("no effect with the other keys: moe.top_k, moe.router, ")));
 
-  Config no_sparse_layer = sparse_run();
+  Config no_sparse_layer = eight_experts();
   no_sparse_layer.model.first_dense_layers = no_sparse_layer.model.layers;
   no_sparse_layer.balance.expert = 0.01;
   EXPECT_THAT(ineffective(no_sparse_layer), Contains("balance.expert"));
@@ -78,7 +78,7 @@ TEST(Doubts, NameKeysOfAScalingThatScalesNothing) {
 
 TEST(Doubts, AreAboutValuesWithWhichNothingIsLearnt) {
   const auto doubted = [](const std::function<void(Config&)>& change) {
-    Config config = sparse_run();
+    Config config = eight_experts();
     change(config);
     return doubts_of(config);
   };
