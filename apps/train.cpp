@@ -1,8 +1,9 @@
+#include <fmt/format.h>
+
 #include <array>
 #include <iostream>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "apps/options.h"
 #include "apps/output.h"
@@ -56,6 +57,25 @@ CommandHelp train_help() {
                              train_options(), "an INI file, see configs/");
 }
 
+namespace {
+
+/// Returns the chat template of a run: chat_template_of_run() of the first stage that has one, from `first_stage` on.
+/// Warns of later stages whose chats have another template.
+std::string chat_of_stages(const Config& config, int first_stage, const MpiSession& session) {
+  std::string chat = chat_template_of_run(config.data.chat, config_of_stage(config, first_stage).data.train);
+  for (int stage = first_stage + 1; stage <= stage_count(config); ++stage) {
+    const std::string own = chat_template_of_run("auto", config_of_stage(config, stage).data.train);
+    if (chat == "auto") chat = own;
+    if (own != "auto" && own != chat && session.rank() == 0) {
+      fmt::print(stderr, "warning: the chats of stage {} are in the format {}, but the run has data.chat = {}\n", stage,
+                 own, chat);
+    }
+  }
+  return chat;
+}
+
+}  // namespace
+
 int train_command(const MpiSession& session, const Arguments& arguments) {
   const ParsedOptions parsed = parse_options(train_options(), arguments);
   if (parsed.help) {
@@ -67,12 +87,7 @@ int train_command(const MpiSession& session, const Arguments& arguments) {
   std::optional<LoadedConfig> loaded = configure(session, given, first_stage);
   if (!loaded) return 0;
   raise_descriptor_limit();
-  DataConfig& data = loaded->config.data;
-  std::vector<std::string> data_of_stages;
-  for (int stage = first_stage; stage <= stage_count(loaded->config); ++stage) {
-    data_of_stages.push_back(config_of_stage(loaded->config, stage).data.train);
-  }
-  data.chat = chat_template_of_run(data.chat, data_of_stages);
+  loaded->config.data.chat = chat_of_stages(loaded->config, first_stage, session);
   const auto setup = set_up(loaded->config, session, {}, first_stage);
   setup->program = program_version();
   const auto lock = lock_run_directory(loaded->config, session);

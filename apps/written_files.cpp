@@ -18,6 +18,7 @@
 #include "io/data/tokens/megatron_writer.h"
 #include "io/data/tokens/token_meta.h"
 #include "io/data/tokens/token_source.h"
+#include "io/files/new_hdf5.h"
 #include "io/files/partial_file.h"
 
 namespace lyceum {
@@ -67,6 +68,11 @@ bool holds_checkpoints(const fs::path& folder) {
   return false;
 }
 
+/// Returns the names that a file has while it is written.
+std::array<fs::path, 3> names_of_writing(const fs::path& file) {
+  return {file, PartialFile::name_of(file.string()), NewHdf5::temporary_of(file)};
+}
+
 void require_not_of_a_run(const WrittenFile& written) {
   constexpr std::array names{"config.ini", "gemm.json", "LOCK", "metrics.jsonl", "routing.h5", "starts.jsonl"};
   const fs::path file = resolved(written.file);
@@ -89,7 +95,7 @@ void require_harmless(std::span<const WrittenFile> written, std::span<const fs::
     if (one.file.empty()) continue;
     const auto [other, is_new] = names.emplace(resolved(one.file), &one);
     require_usage(is_new, "{} and {} name the same file, {}", other->second->option, one.option, one.file.string());
-    for (const fs::path& name : {one.file, fs::path(PartialFile::name_of(one.file.string()))}) {
+    for (const fs::path& name : names_of_writing(one.file)) {
       if (const auto identity = identity_of(name)) replaced.emplace(*identity, &one);
     }
   }
@@ -104,8 +110,7 @@ void require_harmless(std::span<const WrittenFile> written, std::span<const fs::
   for (const WrittenFile& one : written) {
     if (one.file.empty()) continue;
     require_not_of_a_run(one);
-    require_file(one);
-    require_file({one.option, PartialFile::name_of(one.file.string())});
+    for (const fs::path& name : names_of_writing(one.file)) require_file({one.option, name});
   }
 }
 

@@ -22,7 +22,7 @@ struct WrittenFile {
 /// - each other, since two options name the same file.
 ///
 /// Nor may a file be in a checkpoint (a folder with manifest.json and index.h5). Also examines the temporary names that
-/// PartialFile gives to the files. Empty paths are left out; paths of `read` that do not exist are accepted.
+/// PartialFile and NewHdf5 give to the files. Empty paths are left out; paths of `read` that do not exist are accepted.
 void require_harmless(std::span<const WrittenFile> written, std::span<const std::filesystem::path> read);
 
 /// Throws a usage Error if a folder that a command makes would be a checkpoint, a folder of checkpoints, or in one of

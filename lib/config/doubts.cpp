@@ -11,6 +11,7 @@
 
 #include "config/continuation.h"
 #include "config/keys.h"
+#include "config/training_stages.h"
 
 namespace lyceum {
 
@@ -24,31 +25,34 @@ bool differ_in_copies(const Config& config) {
   return config.model.dropout.rate > 0 || (has_router && draws);
 }
 
-}  // namespace
-
-std::vector<std::string> ineffective_keys(const Config& given, const Config& resolved) {
-  constexpr std::array<std::string_view, 4> lists{"attention_experts.count_of_layers", "model.window_layers",
-                                                  "moe.expert_sizes", "moe.experts_of_layers"};
+/// Returns ineffective_keys() of one stage, whose configurations these are.
+std::vector<std::string> ineffective_in_stage(const Config& given, const Config& resolved) {
+  constexpr std::array<std::string_view, 8> left_out{"attention_experts.count_of_layers",
+                                                     "attention_experts.gates",
+                                                     "balance.device_groups",
+                                                     "model.ffn_hidden",
+                                                     "model.window_layers",
+                                                     "moe.expert_sizes",
+                                                     "moe.experts_of_layers",
+                                                     "moe.gates"};
   Config initial, own = given, derived = resolved, simple = effective(resolved);
   const ConfigKeys defaults = keys_of(initial), before = keys_of(own), after = keys_of(derived), left = keys_of(simple);
   std::vector<std::string> names;
   for (std::size_t k = 0; k < defaults.size(); ++k) {
     const std::string normal = defaults[k].setting.text();
-    const bool is_list = std::ranges::find(lists, defaults[k].name) != lists.end();
+    const bool is_left_out = std::ranges::find(left_out, defaults[k].name) != left_out.end();
     const bool is_set = before[k].setting.text() != normal && after[k].setting.text() != normal;
-    if (is_set && !is_list && left[k].setting.text() == normal) names.push_back(defaults[k].name);
+    if (is_set && !is_left_out && left[k].setting.text() == normal) names.push_back(defaults[k].name);
   }
   return names;
 }
 
-std::vector<std::string> doubts(const Config& given, const Config& resolved) {
+/// Returns the doubts about the values of one stage, whose resolved configuration this is.
+std::vector<std::string> doubts_of_stage(const Config& resolved) {
   std::vector<std::string> all;
   const auto doubt = [&](bool is, std::string text) {
     if (is) all.push_back(std::move(text));
   };
-  const std::vector<std::string> without_effect = ineffective_keys(given, resolved);
-  doubt(!without_effect.empty(),
-        fmt::format("no effect with the other keys: {}", boost::algorithm::join(without_effect, ", ")));
   const MoeConfig& moe = resolved.moe;
   doubt(effective(resolved).moe.experts > 0 && has_scores(moe.router) && moe.top_k == 1 && moe.top_k_start <= 1 &&
             gates_of(moe) == Gates::renormalized,
@@ -64,6 +68,32 @@ std::vector<std::string> doubts(const Config& given, const Config& resolved) {
         fmt::format("optim.lr * optim.weight_decay = {:.3g}: each step changes the sign of the weights; set "
                     "optim.weight_decay below {:.3g}",
                     optim.lr * optim.weight_decay, 1 / optim.lr));
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> ineffective_keys(const Config& given, const Config& resolved) {
+  std::vector<std::string> names = ineffective_in_stage(config_of_stage(given, 1), config_of_stage(resolved, 1));
+  for (int stage = 2; stage <= stage_count(resolved); ++stage) {
+    const std::vector<std::string> own =
+        ineffective_in_stage(config_of_stage(given, stage), config_of_stage(resolved, stage));
+    std::erase_if(names, [&](const std::string& name) { return std::ranges::find(own, name) == own.end(); });
+  }
+  return names;
+}
+
+std::vector<std::string> doubts(const Config& given, const Config& resolved) {
+  std::vector<std::string> all;
+  const std::vector<std::string> without_effect = ineffective_keys(given, resolved);
+  if (!without_effect.empty()) {
+    all.push_back(fmt::format("no effect with the other keys: {}", boost::algorithm::join(without_effect, ", ")));
+  }
+  for (int stage = 1; stage <= stage_count(resolved); ++stage) {
+    for (std::string& text : doubts_of_stage(config_of_stage(resolved, stage))) {
+      if (std::ranges::find(all, text) == all.end()) all.push_back(std::move(text));
+    }
+  }
   return all;
 }
 

@@ -75,13 +75,7 @@ namespace {
 
 /// Checks that adapters have matrices, and that nothing else is to be trained.
 void check_adapters(Findings& findings, const OptimConfig& optim) {
-  if (optim.lora_rank == 0) {
-    findings.unless(
-        optim.lora_targets.empty(),
-        "optim.lora_targets without optim.lora_rank would train all weights: set optim.lora_rank, or remove "
-        "optim.lora_targets");
-    return;
-  }
+  if (optim.lora_rank == 0) return;
   findings.unless(!optim.lora_targets.empty(),
                   "optim.lora_rank = {} without optim.lora_targets: name the matrices to adapt, for example "
                   "model/layers/*/self_attn/*_proj/weight",

@@ -76,6 +76,25 @@ TEST(Doubts, NameKeysOfAScalingThatScalesNothing) {
   EXPECT_THAT(ineffective(config), IsEmpty());
 }
 
+TEST(Doubts, LeaveOutKeysThatALaterStageUses) {
+  Config config;
+  config.model.positions.scaling = RopeScalingKind::yarn;
+  config.model.positions.original_length = 64;
+  config.optim.schedule = LearningRateSchedule::constant;
+  config.optim.min_lr = 1e-5;
+  config.training_stages = {
+      {.from_step = 3, .values = {{"model.rope_factor", "4"}, {"optim.schedule", "wsd"}, {"optim.lr", "20"}}}};
+  EXPECT_THAT(doubts_of(config), ElementsAre(HasSubstr("optim.lr * optim.weight_decay = 2")));
+}
+
+TEST(Doubts, LeaveOutWhatAConversionWrites) {
+  Config dense, sparse = eight_experts();
+  resolve(dense, 1);
+  resolve(sparse, 1);
+  EXPECT_THAT(doubts_of(dense), IsEmpty());
+  EXPECT_THAT(doubts_of(sparse), IsEmpty());
+}
+
 TEST(Doubts, AreAboutValuesWithWhichNothingIsLearnt) {
   const auto doubted = [](const std::function<void(Config&)>& change) {
     Config config = eight_experts();

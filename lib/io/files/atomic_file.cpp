@@ -69,6 +69,10 @@ bool make_directories(const std::filesystem::path& path) {
   const std::filesystem::path parent = std::filesystem::absolute(path).parent_path();
   if (!std::filesystem::exists(parent, error)) make_directories(parent);
   const bool made = std::filesystem::create_directory(path, error);
+  std::error_code unexaminable;
+  const bool parent_removed =
+      error == std::errc::no_such_file_or_directory && !std::filesystem::exists(parent, unexaminable);
+  if (parent_removed) return make_directories(path);  // by another process
   if (error == std::errc::file_exists) fail_existing(path);
   if (error) fail_path(path, "create the directory", error.value());
   if (made && access(parent.c_str(), R_OK) == 0) sync_path(parent);  // only readable folders can be synced

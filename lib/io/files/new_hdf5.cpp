@@ -8,10 +8,12 @@
 
 namespace lyceum {
 
+std::filesystem::path NewHdf5::temporary_of(const std::filesystem::path& file) {
+  return file.parent_path() / ("." + file.filename().string() + ".partial");
+}
+
 NewHdf5::NewHdf5(std::filesystem::path file)
-    : file_(std::move(file)),
-      temporary_(file_.parent_path() / ("." + file_.filename().string() + ".partial")),
-      reservation_(file_.string()) {
+    : file_(std::move(file)), temporary_(temporary_of(file_)), reservation_(file_.string()) {
   std::error_code error;
   std::filesystem::remove(temporary_, error);
   require(!error, "{} cannot be removed: {}", temporary_.string(), error.message());

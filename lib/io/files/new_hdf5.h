@@ -20,8 +20,10 @@ class NewHdf5 {
   NewHdf5(const NewHdf5&) = delete;
   NewHdf5& operator=(const NewHdf5&) = delete;
 
-  /// Returns the temporary name, `.NAME.partial` in the same folder, under which the caller writes the file.
+  /// Returns the temporary name under which the caller writes the file.
   const std::filesystem::path& temporary() const { return temporary_; }
+  /// Returns the temporary name of a file: `.NAME.partial` in the same folder.
+  static std::filesystem::path temporary_of(const std::filesystem::path& file);
   /// Syncs the file to the disk and renames it; replaces an existing one. It must not be open. Throws a failed Error
   /// that names the path and the system's reason.
   void publish();

@@ -28,7 +28,7 @@ class RunLock {
   /// holder that does not end, and a failed Error if the directory cannot be written.
   RunLock(const std::filesystem::path& directory, Timing timing);
   explicit RunLock(const std::filesystem::path& directory) : RunLock(directory, Timing{}) {}
-  /// Releases the lock. Removes the directory if the constructor created it and nothing was written to it.
+  /// Releases the lock. Removes the directories that the constructor created, as far as nothing was written to them.
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;

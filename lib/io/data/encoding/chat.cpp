@@ -165,20 +165,18 @@ std::vector<std::int32_t> end_tokens(const std::string& chat, std::span<const st
   return ends;
 }
 
-std::string chat_template_of_run(const std::string& chat, std::span<const std::string> train) {
+std::string chat_template_of_run(const std::string& chat, const std::string& train) {
   std::string found, first;  // the template, and the prefix of the first files with it
-  for (const std::string& of_stage : train) {
-    for (const auto& [prefix, weight] : data_sources("data.train", of_stage)) {
-      const std::optional<TokenMeta> meta = read_token_meta(prefix);
-      if (!meta || meta->chat.empty()) continue;
-      if (chat != "auto" && chat == meta->chat) return chat;
-      require_usage(chat != "auto" || found.empty() || found == meta->chat,
-                    "the chats of {} are in the format {}, those of {} in {}: set data.chat to the one that the "
-                    "model should use",
-                    first, found, prefix, meta->chat);
-      found = meta->chat;
-      first = prefix;
-    }
+  for (const auto& [prefix, weight] : data_sources("data.train", train)) {
+    const std::optional<TokenMeta> meta = read_token_meta(prefix);
+    if (!meta || meta->chat.empty()) continue;
+    if (chat != "auto" && chat == meta->chat) return chat;
+    require_usage(chat != "auto" || found.empty() || found == meta->chat,
+                  "the chats of {} are in the format {}, those of {} in {}: set data.chat to the one that the "
+                  "model should use",
+                  first, found, prefix, meta->chat);
+    found = meta->chat;
+    first = prefix;
   }
   require_usage(chat == "auto" || found.empty(),
                 "data.chat = {}, but the chats of {} are in the format {}: set data.chat = {}", chat, first, found,

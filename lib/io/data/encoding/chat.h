@@ -69,9 +69,8 @@ void encode_chat(std::span<const ChatSegment> segments, const Tokenizer& tokeniz
 std::vector<std::int32_t> end_tokens(const std::string& chat, std::span<const std::int64_t> more,
                                      const Tokenizer& tokenizer);
 /// Returns the name of the chat template of a run: data.chat (`chat`) unless it is `auto`, else the template of the
-/// token files of data.train (`train`, the values of the key in all stages), or `auto` if they have none. Throws a
-/// usage Error if some files have chats but none has the template data.chat, or if data.chat is `auto` and files have
-/// different templates.
-std::string chat_template_of_run(const std::string& chat, std::span<const std::string> train);
+/// token files of data.train (`train`), or `auto` if they have none. Throws a usage Error if some files have chats but
+/// none has the template data.chat, or if data.chat is `auto` and files have different templates.
+std::string chat_template_of_run(const std::string& chat, const std::string& train);
 
 }  // namespace lyceum

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -306,7 +305,7 @@ TEST(Chat, ARunHasTheTemplateOfItsData) {
   };
   const std::string text = prefix("text", ""), one = prefix("one", "chatml"), other = prefix("other", "llama3");
   const auto of = [](const std::string& train, const std::string& chat = "auto") {
-    return chat_template_of_run(chat, std::array{train});
+    return chat_template_of_run(chat, train);
   };
   EXPECT_EQ(of(""), "auto");
   EXPECT_EQ(of(text), "auto");
@@ -314,13 +313,6 @@ TEST(Chat, ARunHasTheTemplateOfItsData) {
   EXPECT_EQ(of(one), "chatml");
   EXPECT_EQ(of("3 " + text + " 1 " + one), "chatml");
   EXPECT_EQ(of(one + " " + other, "llama3"), "llama3");
-  EXPECT_EQ(chat_template_of_run("auto", std::array{text, text + " " + one}), "chatml");
-  EXPECT_THAT(error_of(
-                  [&] {
-                    chat_template_of_run("auto", std::array{one, other});
-                  },
-                  ExitCode::usage),
-              HasSubstr("set data.chat"));
   EXPECT_THAT(error_of([&] { of(one + " " + other); }, ExitCode::usage), HasSubstr("set data.chat"));
   EXPECT_THAT(error_of([&] { of(one, "llama3"); }, ExitCode::usage),
               AllOf(HasSubstr("data.chat = llama3, but the chats of " + one), HasSubstr("set data.chat = chatml")));
