@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "config/binding.h"
 #include "config/check.h"
 
 namespace lyceum {
@@ -44,6 +46,20 @@ TEST(Doubts, ThereAreNoneAboutUsualRuns) {
   config.model.first_dense_layers = 1;
   config.moe.shared_experts = 2;
   EXPECT_THAT(doubts_of(config), IsEmpty());
+}
+
+TEST(Doubts, ThereAreNoneAboutTheExamples) {
+  const std::filesystem::path configs = std::filesystem::path(LYCEUM_SOURCE_DIR) / "configs";
+  int files = 0;
+  for (const std::filesystem::path& folder : {configs, configs / "papers"}) {
+    for (const auto& file : std::filesystem::directory_iterator(folder)) {
+      if (file.path().extension() != ".ini") continue;
+      const std::vector<std::string> argument{"--config=" + file.path().string()};
+      EXPECT_THAT(doubts_of(load_config(argument).config), IsEmpty()) << file.path();
+      ++files;
+    }
+  }
+  EXPECT_GT(files, 10);
 }
 
 TEST(Doubts, NameKeysOfRoutersInAModelWithoutAny) {
