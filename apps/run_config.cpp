@@ -1,11 +1,12 @@
 #include "apps/run_config.h"
 
-#include <boost/algorithm/string/join.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <iterator>
+#include <ranges>
 #include <set>
 
 #include "apps/convert_text.h"
@@ -178,6 +179,7 @@ namespace {
 
 /// Warns of weights of the checkpoint that the configured model does not have.
 void warn_of_unused_weights(const CheckpointReader& reader, const Config& config) {
+  constexpr std::size_t most_listed = 3;
   std::set<std::string> names, unused;
   for (const ModelTensor& tensor : model_tensors(config)) names.insert(tensor.name);
   for (const CheckpointReader::Entry& entry : reader.tensors()) {
@@ -186,8 +188,9 @@ void warn_of_unused_weights(const CheckpointReader& reader, const Config& config
     if (!trains && !names.contains(name)) unused.insert(pattern_of(name));
   }
   if (unused.empty()) return;
-  fmt::print(stderr, "warning: {} has weights that this configuration does not use: {}\n", reader.directory().string(),
-             boost::algorithm::join(unused, ", "));
+  const auto listed = unused | std::views::take(most_listed);
+  fmt::print(stderr, "warning: {} has weights that this configuration does not use: {}{}\n",
+             reader.directory().string(), fmt::join(listed, ", "), unused.size() > most_listed ? ", …" : "");
 }
 
 }  // namespace

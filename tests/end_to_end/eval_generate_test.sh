@@ -63,6 +63,7 @@ equal "tokens on two ranks" "$(value tokens)" $((2 * 8 * 32))
 # With some of the experts: the weights of the others, also of shared ones, are loaded but not used.
 expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --batches=2 --skip-top 2 --moe.top_k=3 --moe.shared_experts=0
 says out '^changed +moe.shared_experts = 0 \(trained with 1\), moe.top_k = 3 \(trained with 2\), --skip-top = 2$'
+says err '^warning: .* has weights that this configuration does not use: model/layers/#/mlp/shared_experts/down_proj/weight, '
 few=$(grep -oP '^loss +\K[0-9.]+' "$work/out")
 expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --skip-top=2 --moe.top_k=3 --moe.shared_experts=0 \
   --parallel.expert=2 --json

@@ -30,8 +30,8 @@ TEST(ExpertPlacements, DevicesDoNotDependOnTheRanks) {
   EXPECT_EQ(alone.ranks.owner, (std::vector<int>{0, 0, 0, 0}));
 }
 
-/// No rank holds experts without weights; they are dealt to the groups of the device-level loss in turn. These groups do
-/// not depend on the load.
+/// No rank holds experts without weights; they are dealt to the groups of the device-level loss in turn. These groups
+/// do not depend on the load.
 TEST(ExpertPlacements, ExpertsWithoutWeightsAreOnNoRank) {
   Config config = four_experts();
   config.moe.zero_experts = 2;
