@@ -39,8 +39,7 @@ std::string left_out_stages(const LoadedConfig& given, std::int64_t step, const 
   if (given.config.training_stages.empty()) return {};
   return fmt::format(
       "stages     left out: the new run has the values of stage {}, which made step {}; add stages for its own steps "
-      "to "
-      "{}/config.ini\n",
+      "to {}/config.ini\n",
       stage_of_step(given.config, step), step, out);
 }
 

@@ -50,15 +50,6 @@ int first_stage_of(const LoadedConfig& given, const MpiSession& session) {
   return unknown[0] != 0 ? 1 : presumed_stage(given.config, world);
 }
 
-}  // namespace
-
-CommandHelp train_help() {
-  return describe_configured("mpirun -n RANKS lyceum train --config FILE [--section.key=value …]", train_about,
-                             train_options(), "an INI file, see configs/");
-}
-
-namespace {
-
 /// Returns the chat template of a run: chat_template_of_run() of the first stage that has one, from `first_stage` on.
 /// Warns of later stages whose chats have another template.
 std::string chat_of_stages(const Config& config, int first_stage, const MpiSession& session) {
@@ -75,6 +66,11 @@ std::string chat_of_stages(const Config& config, int first_stage, const MpiSessi
 }
 
 }  // namespace
+
+CommandHelp train_help() {
+  return describe_configured("mpirun -n RANKS lyceum train --config FILE [--section.key=value …]", train_about,
+                             train_options(), "an INI file, see configs/");
+}
 
 int train_command(const MpiSession& session, const Arguments& arguments) {
   const ParsedOptions parsed = parse_options(train_options(), arguments);

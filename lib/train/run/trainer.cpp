@@ -136,13 +136,11 @@ void Trainer::start() {
   trace_.introduce(state_.step);
   open_logs();
   if (state_.step < config_.run.steps) {
-    if (options_.given) {
-      for (const std::string& doubt : doubts(*options_.given, run_config_)) report_.warn(doubt);
-    }
     for (const std::string& doubt : schedule_warnings_of_stages(run_config_, state_.step, state_.schedule_steps)) {
       report_.warn(doubt);
     }
     if (options_.given) {
+      for (const std::string& doubt : doubts(*options_.given, run_config_)) report_.warn(doubt);
       work_on_files_of_rank_zero(setup_.mesh.world, [&] {
         report_.attempt([&] {
           if (const std::string news = config_file_->write(); !news.empty()) report_.note(news);
