@@ -66,8 +66,8 @@ std::string usage() {
   return text +
          "\n`lyceum COMMAND --help` lists the options of a command, `lyceum train --list-keys` all configuration "
          "keys.\n"
-         "Exit codes: 0 success, 2 usage or configuration, 3 bad input file or checkpoint, 4 failed while running,\n"
-         "75 stopped on request after a checkpoint.\n";
+         "Exit codes: 0 success, 1 checkpoint diff found a difference, 2 usage or configuration, 3 bad input file or\n"
+         "checkpoint, 4 failed while running, 75 stopped on request after a checkpoint.\n";
 }
 
 /// Returns the text of --help or --version; empty if `name` is another word.

@@ -50,11 +50,12 @@ int first_stage_of(const LoadedConfig& given, const MpiSession& session) {
   return unknown[0] != 0 ? 1 : presumed_stage(given.config, world);
 }
 
-/// Returns the chat template of a run: chat_template_of_run() of the first stage that has one, from `first_stage` on.
-/// Warns of later stages whose chats have another template.
-std::string chat_of_stages(const Config& config, int first_stage, const MpiSession& session) {
-  std::string chat = chat_template_of_run(config.data.chat, config_of_stage(config, first_stage).data.train);
-  for (int stage = first_stage + 1; stage <= stage_count(config); ++stage) {
+/// Returns the chat template of a run: chat_template_of_run() of the first stage that has one. Past stages count, too,
+/// so that a run keeps its template; files that they no longer have are ignored. Warns of later stages whose chats have
+/// another template.
+std::string chat_of_stages(const Config& config, const MpiSession& session) {
+  std::string chat = chat_template_of_run(config.data.chat, config_of_stage(config, 1).data.train);
+  for (int stage = 2; stage <= stage_count(config); ++stage) {
     const std::string own = chat_template_of_run("auto", config_of_stage(config, stage).data.train);
     if (chat == "auto") chat = own;
     if (own != "auto" && own != chat && session.rank() == 0) {
@@ -83,7 +84,7 @@ int train_command(const MpiSession& session, const Arguments& arguments) {
   std::optional<LoadedConfig> loaded = configure(session, given, first_stage);
   if (!loaded) return 0;
   raise_descriptor_limit();
-  loaded->config.data.chat = chat_of_stages(loaded->config, first_stage, session);
+  loaded->config.data.chat = chat_of_stages(loaded->config, session);
   const auto setup = set_up(loaded->config, session, {}, first_stage);
   setup->program = program_version();
   const auto lock = lock_run_directory(loaded->config, session);

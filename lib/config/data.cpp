@@ -1,17 +1,19 @@
 #include "config/data.h"
 
 #include "config/keys.h"
+#include "io/data/tokens/source_list.h"
 
 namespace lyceum {
 
 void declare_keys(ConfigKeys& keys, DataConfig& data) {
   using enum KeyRole;
   const KeySection key(keys, identity);
-  key("data.train", &data.train, {},
+  key("data.train", &data.train, {.longest = most_source_list_bytes},
       "training tokens: prefix of .bin and .idx files, a mixture: WEIGHT PREFIX WEIGHT PREFIX …, or @FILE with one "
       "WEIGHT PREFIX or PREFIX a line",
       {.other_names = {"data_path", "train_data_path", "train_file"}});
-  key("data.valid", &data.valid, {}, "validation tokens: one prefix or several, or @FILE with one a line",
+  key("data.valid", &data.valid, {.longest = most_source_list_bytes},
+      "validation tokens: one prefix or several, or @FILE with one a line",
       {.role = reported, .other_names = {"valid_data_path", "validation_file"}});
   key("data.tokenizer", &data.tokenizer, {}, "SentencePiece .model or tokenizer.json that encoded the tokens",
       {.role = operation, .other_names = {"tokenizer_model", "tokenizer_path"}});

@@ -20,21 +20,19 @@ namespace {
 /// True if the copies of a sample (model.consistency) are computed differently.
 bool differ_in_copies(const Config& config) {
   using enum RouterKind;
-  const bool has_router = config.moe.experts > 0 || config.model.attention == AttentionKind::experts;
-  const bool draws = config.moe.router == noisy || config.moe.router == uniform || config.moe.even_routing;
-  return config.model.dropout.rate > 0 || (has_router && draws);
+  const bool has_experts = config.moe.experts > 0 || config.model.attention == AttentionKind::experts;
+  const bool draws = config.moe.router == noisy || config.moe.router == uniform;
+  const bool is_even = config.moe.even_routing && (has_experts || chooses_sub_dimensions(config.sub_dimensions));
+  return config.model.dropout.rate > 0 || (has_experts && draws) || is_even;
 }
 
 /// Returns ineffective_keys() of one stage, whose configurations these are.
 std::vector<std::string> ineffective_in_stage(const Config& given, const Config& resolved) {
-  constexpr std::array<std::string_view, 8> left_out{"attention_experts.count_of_layers",
-                                                     "attention_experts.gates",
-                                                     "balance.device_groups",
-                                                     "model.ffn_hidden",
-                                                     "model.window_layers",
-                                                     "moe.expert_sizes",
-                                                     "moe.experts_of_layers",
-                                                     "moe.gates"};
+  constexpr std::array<std::string_view, 11> left_out{
+      "attention_experts.count_of_layers", "attention_experts.gates", "balance.device_groups", "model.ffn_hidden",
+      "model.window_layers", "moe.expert_sizes", "moe.experts_of_layers", "moe.gates",
+      // these, schedule_warnings() reports
+      "optim.decay_steps", "optim.min_lr", "optim.warmup_from"};
   Config initial, own = given, derived = resolved, simple = effective(resolved);
   const ConfigKeys defaults = keys_of(initial), before = keys_of(own), after = keys_of(derived), left = keys_of(simple);
   std::vector<std::string> names;

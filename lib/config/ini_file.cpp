@@ -15,7 +15,7 @@
 namespace lyceum {
 namespace {
 
-constexpr std::size_t most_bytes = 1 << 20;  // limit of a file, far beyond the size of any configuration
+constexpr std::size_t most_bytes = 16 << 20;  // limit of a file: lists of sources for all stages fit in
 
 std::string_view without_comment(std::string_view line) {
   for (std::size_t i = 0; i < line.size(); ++i) {

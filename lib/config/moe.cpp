@@ -163,18 +163,20 @@ void simplify_experts(MoeConfig& moe) {
 }
 
 /// Resets the keys that have an effect only with routed experts. Attention experts use the same kind of router, so its
-/// keys are kept if attention has experts.
-void remove_experts(MoeConfig& moe, bool attention_routes) {
+/// keys are kept if attention has experts. moe.even_routing is also for routers of sub-dimensions.
+void remove_experts(Config& config) {
   MoeConfig left;
+  const MoeConfig& moe = config.moe;
+  const bool attention_routes = config.model.attention == AttentionKind::experts;
   left.shared_experts = moe.shared_experts;
   if (moe.shared_experts > 0) left.expert_hidden = moe.expert_hidden;
   if (attention_routes) {
     left.router = moe.router;
     left.router_bias = moe.router_bias;
     left.router_hidden = moe.router_hidden;
-    left.even_routing = moe.even_routing;
   }
-  moe = std::move(left);
+  if (attention_routes || chooses_sub_dimensions(config.sub_dimensions)) left.even_routing = moe.even_routing;
+  config.moe = std::move(left);
 }
 
 }  // namespace
@@ -184,7 +186,7 @@ void simplify_moe(Config& config) {
   if (moe.experts > 0 && config.model.first_dense_layers < config.model.layers) {
     simplify_experts(moe);
   } else {
-    remove_experts(moe, config.model.attention == AttentionKind::experts);
+    remove_experts(config);
   }
   if (moe.router != RouterKind::mlp) moe.router_hidden = MoeConfig{}.router_hidden;
 }

@@ -19,8 +19,7 @@ namespace po = boost::program_options;
 using List = std::vector<std::int64_t>;
 using Texts = std::vector<std::string>;
 
-constexpr std::size_t longest_text = 4095;  // longest path
-constexpr double smallest_number = 1e-30;   // smallest magnitude other than 0; much smaller numbers are 0 as float
+constexpr double smallest_number = 1e-30;  // smallest magnitude other than 0; much smaller numbers are 0 as float
 constexpr double largest_integer = std::numeric_limits<std::int32_t>::max();
 
 template <class Number>
@@ -122,7 +121,7 @@ std::string problem_of(const Domain& domain, const std::string& value) {
     return fmt::format("must be {}{}", domain.names.size() > 1 ? "one of " : "", joined(domain.names, ", "));
   }
   if (domain.required && value.empty()) return "must not be empty";
-  if (value.size() > longest_text) return fmt::format("must have at most {} bytes", longest_text);
+  if (value.size() > domain.longest) return fmt::format("must have at most {} bytes", domain.longest);
   const std::string characters = replace_invalid_utf8(value);  // file names may contain any bytes
   if (printable(characters) != characters) return "must not contain control characters";
   if (trimmed(value).size() != value.size()) return "must not begin or end with a space";

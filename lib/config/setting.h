@@ -26,6 +26,7 @@ struct Domain {
   bool low_open = false, high_open = false;  // true: the bound itself is not allowed
   std::vector<std::string> names = {};       // for a text, its allowed values; empty: all
   bool required = false;                     // true: a text must not be empty
+  std::size_t longest = 4095;                // bytes of a text, by default those of a path
   /// Description of a text's values, printed instead of "text"
   std::string hint = {};
 };

@@ -28,8 +28,11 @@ struct SubDimensionsConfig {
   std::int64_t fusion_width = -1;
 };
 
-/// True if tokens choose some of their active sub-dimensions; false if all active ones are shared.
-inline bool chooses_sub_dimensions(const SubDimensionsConfig& parts) { return parts.shared < parts.active; }
+/// True if tokens choose some of their active sub-dimensions; false if all active ones are shared, or no half is
+/// divided.
+inline bool chooses_sub_dimensions(const SubDimensionsConfig& parts) {
+  return (parts.attention > 0 || parts.ffn > 0) && parts.shared < parts.active;
+}
 
 void declare_keys(ConfigKeys& keys, SubDimensionsConfig& parts);
 void check_sub_dimensions(Findings& findings, const Config& config);

@@ -24,7 +24,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: E402
 @dataclass
 class Layer:
     label: str  # "3" for the router of the FFN, "3 attention" for that of attention
-    load: np.ndarray  # [experts]: tokens in the selected records
+    always_on: int  # number of first experts that are always active; nothing chooses them
+    load: np.ndarray  # [experts - always_on]: tokens in the selected records
     ratios: np.ndarray  # [records, top_k]: most over fewest tokens of an expert
     tokens: int  # in all records
 
@@ -42,18 +43,18 @@ def read(path: Path, first: int | None, last: int | None) -> tuple[np.ndarray, n
         for index, group in sorted((int(name), group) for name, group in file["layers"].items()):
             for label, router in (f"{index} attention", group.get("attention")), (f"{index}", group):
                 if router is not None and "counts" in router:
-                    layers.append(summary(label, router["counts"], chosen))
+                    layers.append(summary(label, router["counts"], int(router.attrs.get("always_on", 0)), chosen))
     return steps, chosen, layers
 
 
-def summary(label: str, counts: h5py.Dataset, chosen: np.ndarray) -> Layer:
+def summary(label: str, counts: h5py.Dataset, always_on: int, chosen: np.ndarray) -> Layer:
     """Reads the counts [records, top_k, experts] of a layer, a part at a time: those of long runs exceed the memory."""
     records, top_k, experts = counts.shape
-    layer = Layer(label, np.zeros(experts, dtype=np.int64), np.empty((records, top_k)), 0)
+    layer = Layer(label, always_on, np.zeros(experts - always_on, dtype=np.int64), np.empty((records, top_k)), 0)
     part = max(1, 2**21 // (top_k * experts))
     for begin in range(0, records, part):
         rows = slice(begin, min(begin + part, records))
-        values = counts[rows]
+        values = counts[rows, :, always_on:]
         layer.load += values[chosen[rows]].sum(axis=(0, 1))
         layer.ratios[rows] = ratio(values)
         layer.tokens += int(values.sum())
@@ -77,11 +78,11 @@ def ratio(counts: np.ndarray) -> np.ndarray:
 
 
 def draw_heatmap(figure, axes, bar_axes, steps, layers, chosen) -> None:
-    load = np.full((len(layers), max(len(layer.load) for layer in layers)), np.nan)
+    load = np.full((len(layers), max(layer.always_on + len(layer.load) for layer in layers)), np.nan)  # NaN: no tile
     for row, layer in enumerate(layers):
         tokens = layer.load
         if tokens.any():
-            load[row, : len(tokens)] = tokens / tokens.mean()
+            load[row, layer.always_on : layer.always_on + len(tokens)] = tokens / tokens.mean()
     colours = plt.get_cmap("RdBu_r").copy()
     colours.set_under("#555555")  # no tokens: zero is below any logarithmic scale
     shown = np.where(load == 0, 1e-9, np.clip(load, 0.25, 4))

@@ -12,6 +12,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::UnorderedElementsAre;
 
 Config sparse_run() {
   Config config;
@@ -126,6 +127,20 @@ TEST(Changes, AreNoneWithoutEffect) {
     EXPECT_THAT(changed(same[i].first, same[i].second), IsEmpty()) << i;
     EXPECT_THAT(changed(same[i].second, same[i].first), IsEmpty()) << i;
   }
+}
+
+TEST(Changes, LossesOfRoutersOfSubDimensionsMatter) {
+  Config before, now;
+  before.sub_dimensions = {.ffn = 4, .active = 2};
+  before.balance = {.expert = 0.1, .z_loss = 0.1};
+  now.sub_dimensions = before.sub_dimensions;
+  now.balance = {.device = 0.1, .bias_rate = 0.1};  // only for experts
+  now.moe.even_routing = true;
+  std::vector<std::string> keys;
+  for (const Change& change : changes(before, now)) keys.push_back(change.key);
+  EXPECT_THAT(keys, UnorderedElementsAre("balance.expert", "balance.z_loss", "moe.even_routing"));
+  before.sub_dimensions.shared = now.sub_dimensions.shared = 2;  // nothing to choose
+  EXPECT_THAT(changes(before, now), IsEmpty());
 }
 
 TEST(Changes, GroupsThatFollowTheMeshAreReported) {

@@ -16,6 +16,7 @@ namespace {
 
 using testing::Contains;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -90,6 +91,15 @@ TEST(Doubts, NameKeysOfAScalingThatScalesNothing) {
   EXPECT_THAT(ineffective(config), ElementsAre("model.rope_scaling", "model.rope_original_length"));
   config.model.positions.factor = 4;
   EXPECT_THAT(ineffective(config), IsEmpty());
+}
+
+TEST(Doubts, LeaveOutKeysOfRoutersOfSubDimensions) {
+  Config config;
+  config.sub_dimensions = {.ffn = 4, .active = 2};
+  config.balance = {.expert = 0.1, .z_loss = 0.1, .bias_rate = 0.1};
+  config.moe.even_routing = true;
+  config.model.consistency = 1;
+  EXPECT_THAT(doubts_of(config), ElementsAre(EndsWith(": balance.bias_rate")));
 }
 
 TEST(Doubts, LeaveOutKeysThatALaterStageUses) {

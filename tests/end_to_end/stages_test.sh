@@ -149,3 +149,17 @@ says err "batch.global = 3 cannot be divided among 2 data-parallel ranks"
 expect 0 ranks 2 "${short[@]}"
 says out "resumed .*step-00000006"
 equal "steps" "$(wc -l <"$work/grown/metrics.jsonl")" 12
+
+# The chats of the first stage determine the template, also after a start in a later stage.
+for format in chatml plain; do
+  cp "$work/data/train.bin" "$work/$format.bin"
+  cp "$work/data/train.idx" "$work/$format.idx"
+  python3 -c 'import json, sys; json.dump(json.load(open(sys.argv[1])) | {"chat": sys.argv[2]}, open(sys.argv[3], "w"))' \
+    "$work/data/train.json" $format "$work/$format.json"
+done
+chats=("${tiny[@]}" --data.train="$work/chatml" --stage.2.data.train="$work/plain" --run.dir="$work/chats")
+expect 0 "$lyceum" "${chats[@]}" --run.steps=9
+expect 0 "$lyceum" "${chats[@]}" --run.steps=10
+says err "the chats of stage 2 are in the format plain, but the run has data.chat = chatml"
+grep -q "^chat = auto  # derived here: chatml" "$work/chats/config.ini" || fail "the template has changed"
+expect 0 "$lyceum" "${chats[@]}" --run.steps=11 --data.chat=chatml

@@ -105,7 +105,7 @@ void RouterWatch::add_starved_alarms(const std::vector<StarvedSpan>& starved, st
     alarms.push_back(
         {.step = step_before(steps_, first(still)),
          .router = router_.id,
-         .text = fmt::format("{} of {} experts {} starved: no token since {}", still.size(), router_.experts,
+         .text = fmt::format("{} of {} experts {} starved: no token since {}", still.size(), router_.choosable(),
                              still.size() == 1 ? "is" : "are", beginnings_text(steps_, still))});
   }
   if (!over.empty()) {
@@ -114,7 +114,7 @@ void RouterWatch::add_starved_alarms(const std::vector<StarvedSpan>& starved, st
         {.step = step_before(steps_, first(over)),
          .router = router_.id,
          .over = true,
-         .text = fmt::format("{} of {} experts {} starved, until step {}", experts_of(over), router_.experts,
+         .text = fmt::format("{} of {} experts {} starved, until step {}", experts_of(over), router_.choosable(),
                              experts_of(over) == 1 ? "was" : "were", grouped_number(steps_[end - 1]))});
   }
 }
@@ -122,7 +122,7 @@ void RouterWatch::add_starved_alarms(const std::vector<StarvedSpan>& starved, st
 void RouterWatch::add_uneven_alarm(const std::vector<StarvedSpan>& starved, std::vector<Alarm>& alarms) const {
   const double limit = alarming_violation(router_);
   if (limit <= 0) return;
-  const auto choosable = static_cast<double>(router_.experts - router_.always_on);
+  const auto choosable = static_cast<double>(router_.choosable());
   std::vector<std::int64_t> change(records_.size() + 1);  // of the number of starved experts, from record to record
   for (const StarvedSpan& span : starved) {
     ++change[span.begin];
@@ -172,7 +172,7 @@ std::string starved_since(const std::vector<std::int64_t>& steps, std::size_t be
 }
 
 double alarming_violation(const RoutingHistory::Layer& layer) {
-  const double most = static_cast<double>(layer.experts - layer.always_on) / static_cast<double>(layer.top_k) - 1;
+  const double most = static_cast<double>(layer.choosable()) / static_cast<double>(layer.top_k) - 1;
   return std::min(4.0, most / 2);
 }
 

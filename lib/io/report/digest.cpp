@@ -28,7 +28,7 @@ void add_record(RecordBalance& balance, const RoutedTokens& load, const RoutingH
   }
   const StepBalance steps = step_balance(layer, record);
   if (std::isnan(steps.max_vio_mean)) return;
-  const auto choosable = static_cast<double>(layer.experts - layer.always_on);
+  const auto choosable = static_cast<double>(layer.choosable());
   add_value(balance.step_violation, double{steps.max_vio_mean},
             std::fmax(balance.step_violation.worst, double{steps.max_vio_max}));
   add_value(balance.step_idle, double{steps.idle_mean} / choosable,

@@ -41,7 +41,7 @@ std::vector<Alarm> training_alarms(const ReportInput& input) {
   for (std::size_t i = before; i < unsound.size(); ++i) {
     unsound[i].value -= input.outliers[input.outliers.size() - unsound.size() + i].value;
   }
-  std::vector<Alarm> alarms = skip_alarm(unsound, "loss or gradient was not finite");
+  std::vector<Alarm> alarms = skip_alarm(unsound, "loss or gradient was not finite, or no token counted in the loss");
   for (Alarm& alarm : skip_alarm(input.outliers, "loss or gradient norm was above its limit (optim.skip_above)")) {
     alarms.push_back(std::move(alarm));
   }

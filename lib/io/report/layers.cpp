@@ -104,7 +104,7 @@ std::string evenness_charts(const RoutingHistory::Layer& layer, const std::vecto
                       .x_name = "step",
                       .lines = {{.name = "of the sum", .style = "k2"}}};
   LineChart idle{.title = "Idle experts in a step",
-                 .note = fmt::format("Of {}, those that no token of a step chose", layer.experts - layer.always_on),
+                 .note = fmt::format("Of {}, those that no token of a step chose", layer.choosable()),
                  .x_name = "step",
                  .lines = {{.name = "mean of the steps", .style = "mean"}, {.name = "worst step", .style = "worst"}}};
   const bool of_steps =
@@ -218,7 +218,7 @@ std::string starved_overview(const RoutingDigest& routing) {
     for (const RecordRange& column : routing.columns) {
       const auto starved = std::ranges::count_if(
           spans, [&](const StarvedSpan& span) { return span.begin < column.end && span.end >= column.end; });
-      map.cells.push_back(share_cell(static_cast<double>(starved) / static_cast<double>(layer.experts)));
+      map.cells.push_back(share_cell(static_cast<double>(starved) / static_cast<double>(layer.choosable())));
     }
   }
   if (!any) return "";

@@ -45,8 +45,8 @@ double mean_of_layers(const RoutingDigest& routing, float StepBalance::*number) 
 
 /// Returns the mean number of idle experts of a layer in a step: "3.2 of 64", or "2.5 of 8 to 64" if the layers differ.
 std::string idle_in_a_step(const RoutingDigest& routing) {
-  const auto choosable = [](const RoutingHistory::Layer& layer) { return layer.experts - layer.always_on; };
-  const auto [least, most] = std::ranges::minmax(routing.selected.layers | std::views::transform(choosable));
+  const auto [least, most] =
+      std::ranges::minmax(routing.selected.layers | std::views::transform(&RoutingHistory::Layer::choosable));
   const std::string all = least == most ? std::to_string(least) : fmt::format("{} to {}", least, most);
   return fmt::format("{} of {}", real_text(mean_of_layers(routing, &StepBalance::idle_mean), ".1f"), all);
 }
@@ -54,7 +54,7 @@ std::string idle_in_a_step(const RoutingDigest& routing) {
 /// Returns the number of experts of all layers that are starved in the newest record: "35 of 1,536".
 std::string starved_now(const RoutingDigest& routing) {
   std::int64_t idle = 0, all = 0;
-  for (const RoutingHistory::Layer& layer : routing.selected.layers) all += layer.experts;
+  for (const RoutingHistory::Layer& layer : routing.selected.layers) all += layer.choosable();
   for (const std::vector<StarvedSpan>& spans : routing.starved) {
     idle += std::ranges::count(spans, routing.steps.size(), &StarvedSpan::end);
   }

@@ -27,18 +27,26 @@ void for_rows(std::int64_t tokens, const F& f) {
   }
 }
 
-/// Returns the mean loss of the tokens whose target counts.
-double mean_loss(const TokenLogFile& log) {
-  double sum = 0;
+/// Returns for each of the rows whether its target counts.
+std::vector<bool> counts(const TokenLogFile& log, const Range& rows) {
+  const std::vector<std::int64_t> targets = log.identity(rows)[2];
+  std::vector<bool> result;
+  for (const std::int64_t target : targets) result.push_back(target != no_target);
+  return result;
+}
+
+/// Returns the number of tokens whose target counts.
+std::int64_t counted_tokens(const TokenLogFile& log) {
   std::int64_t tokens = 0;
+  for_rows(log.tokens(), [&](const Range& rows) { tokens += std::ranges::count(counts(log, rows), true); });
+  return tokens;
+}
+
+/// Returns the mean loss of the `tokens` tokens whose target counts. The others have a loss of 0 in the log.
+double mean_loss(const TokenLogFile& log, std::int64_t tokens) {
+  double sum = 0;
   for_rows(log.tokens(), [&](const Range& rows) {
-    const std::vector<float> losses = log.losses(rows);
-    const std::vector<std::int64_t> targets = log.identity(rows)[2];
-    for (std::size_t t = 0; t < losses.size(); ++t) {
-      if (targets[t] == no_target) continue;
-      sum += static_cast<double>(losses[t]);
-      ++tokens;
-    }
+    for (const float loss : log.losses(rows)) sum += static_cast<double>(loss);
   });
   return sum / static_cast<double>(tokens);
 }
@@ -59,11 +67,12 @@ void require_same_tokens(const TokenLogFile& a, const TokenLogFile& b) {
   });
 }
 
-/// Adds the tokens whose loss in A is above the threshold. `a` and `b` are the losses of the same tokens; the members
-/// loss_a and loss_b are sums until all tokens are added.
-void add(DifficultTokens::Reduction& reduction, std::span<const float> a, std::span<const float> b) {
+/// Adds the counted tokens whose loss in A is above the threshold. `a` and `b` are the losses of the same tokens; the
+/// members loss_a and loss_b are sums until all tokens are added.
+void add(DifficultTokens::Reduction& reduction, std::span<const float> a, std::span<const float> b,
+         const std::vector<bool>& counted) {
   for (std::size_t t = 0; t < a.size(); ++t) {
-    if (!(static_cast<double>(a[t]) > reduction.threshold)) continue;
+    if (!counted[t] || !(static_cast<double>(a[t]) > reduction.threshold)) continue;
     ++reduction.tokens;
     reduction.loss_a += static_cast<double>(a[t]);
     reduction.loss_b += static_cast<double>(b[t]);
@@ -98,13 +107,15 @@ struct LayerCounter {
       width_index.push_back(static_cast<std::size_t>(found - widths.begin()));
     }
   }
-  /// Adds the tokens of `rows`, whose losses in A are `a`, to the counts by width and to those of the layer's choices
-  /// (`rows_of_layer`, one element per choice).
+  /// Adds the tokens of `rows` whose target counts to the counts by width and to those of the layer's choices
+  /// (`rows_of_layer`, one element per choice). `a` are the losses of all rows in A.
   void add(const Range& rows, std::span<const float> a, double threshold, std::vector<DifficultTokens::Width>& widths,
            std::span<DifficultTokens::LayerChoice> rows_of_layer) const {
     const std::vector<std::int32_t> chosen = log.chosen(layer, rows);
+    const std::vector<bool> counted = counts(log, rows);
     const std::size_t k = rows_of_layer.size();
     for (std::size_t i = 0; i < chosen.size(); ++i) {
+      if (!counted[i / k]) continue;
       const std::size_t at = width_index[static_cast<std::size_t>(chosen[i])];
       const bool first = i % k == 0, difficult = static_cast<double>(a[i / k]) > threshold;
       widths[at].all_choices += 1;
@@ -128,7 +139,7 @@ void add_choices(const TokenLogFile& a, const TokenLogFile& b, DifficultTokens& 
       difficult.layers.push_back({layer.id, k, std::vector<std::int64_t>(difficult.widths.size(), 0)});
     }
     const LayerCounter counter(b, l, difficult.widths);
-    for_rows(difficult.tokens, [&](const Range& rows) {
+    for_rows(b.tokens(), [&](const Range& rows) {
       counter.add(rows, a.losses(rows), threshold, difficult.widths, std::span(difficult.layers).subspan(before));
     });
   }
@@ -209,17 +220,19 @@ DifficultTokens::Width DifficultTokens::sum_of(int sign) const {
 
 DifficultTokens difficult_tokens(const TokenLogFile& a, const TokenLogFile& b, std::vector<double> thresholds) {
   require_same_tokens(a, b);
-  DifficultTokens difficult{.a = {a.path().string(), a.step(), mean_loss(a)},
-                            .b = {b.path().string(), b.step(), mean_loss(b)},
-                            .tokens = a.tokens()};
+  const std::int64_t tokens = counted_tokens(a);
+  DifficultTokens difficult{.a = {a.path().string(), a.step(), mean_loss(a, tokens)},
+                            .b = {b.path().string(), b.step(), mean_loss(b, tokens)},
+                            .tokens = tokens};
   if (thresholds.empty()) {
     for (const double times : default_thresholds) thresholds.push_back(times * difficult.a.loss);
   }
   std::ranges::sort(thresholds, std::greater());
   for (const double threshold : thresholds) difficult.reductions.push_back({.threshold = threshold});
-  for_rows(difficult.tokens, [&](const Range& rows) {
+  for_rows(a.tokens(), [&](const Range& rows) {
     const std::vector<float> of_a = a.losses(rows), of_b = b.losses(rows);
-    for (DifficultTokens::Reduction& reduction : difficult.reductions) add(reduction, of_a, of_b);
+    const std::vector<bool> counted = counts(a, rows);
+    for (DifficultTokens::Reduction& reduction : difficult.reductions) add(reduction, of_a, of_b, counted);
   });
   for (DifficultTokens::Reduction& reduction : difficult.reductions) {
     reduction.loss_a /= static_cast<double>(reduction.tokens);

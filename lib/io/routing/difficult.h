@@ -10,13 +10,13 @@
 namespace lyceum {
 
 /// How model B treats the tokens that are difficult for model A: by how much it reduces their loss, and which experts
-/// it chooses for them. [MoDSE §4.3, Tables 5 and 6]
+/// it chooses for them. Tokens whose target does not count in the loss are left out. [MoDSE §4.3, Tables 5 and 6]
 struct DifficultTokens {
   /// A model, by its token log.
   struct Model {
     std::string file;
     std::int64_t step = 0;
-    double loss = 0;  // mean over all tokens whose target counts
+    double loss = 0;  // mean over all tokens
   };
   /// The losses of the tokens whose loss in A is above a threshold.
   struct Reduction {

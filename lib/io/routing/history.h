@@ -35,6 +35,8 @@ struct RoutingHistory {
     std::vector<std::int64_t> dropped{};    // [S, top_k, experts] if `drops`, else empty
     std::vector<ReplicaCounts> replicas{};  // [S] if some record of the log has replicas, else empty
 
+    /// Returns the number of experts that tokens choose from.
+    std::int64_t choosable() const { return experts - always_on; }
     /// Returns S.
     std::size_t records() const { return counts.size() / static_cast<std::size_t>(top_k * experts); }
   };

@@ -32,9 +32,9 @@ void set_placement(hdf5::File& file, const RoutingLog::Layer& layer) {
   if (layer.always_on > 0) file.object(group).set("always_on", layer.always_on);
 }
 
-/// Returns the layout of a dataset whose records have this shape (its axis 0 is ignored). Each record of 1 KiB or more
-/// has its own compressed chunk, so a new record never rewrites an old one. Smaller ones share uncompressed chunks,
-/// which can be rewritten in place.
+/// Returns the layout of a dataset whose records have this shape (its axis 0 is ignored). A record of more than
+/// 512 bytes has its own compressed chunk, so a new record never rewrites an old one. Smaller ones share uncompressed
+/// chunks of up to 1 KiB, which can be rewritten in place.
 hdf5::Layout layout_of(Shape shape, DType type) {
   constexpr std::int64_t chunk_bytes = 1024;
   shape[0] = 1;

@@ -73,8 +73,7 @@ std::string steps_table(const RoutingHistory& history, RecordRange range) {
     const StepBalance steps = step_balance(layer, range);
     rows.push_back({fmt::format("layer{}", label_of(layer.id)), known(steps.max_vio_mean, 3),
                     known(steps.max_vio_max, 3), ratio_text(layer_load(layer, range).max_violation()),
-                    known(steps.idle_mean, 2), known(steps.idle_max, 0),
-                    std::to_string(layer.experts - layer.always_on)});
+                    known(steps.idle_mean, 2), known(steps.idle_max, 0), std::to_string(layer.choosable())});
   }
   return "Single steps: MaxVio and idle experts (no token in the step), mean and maximum over the steps\n" +
          aligned(rows);

@@ -64,6 +64,7 @@ std::string_view trace_category(std::string_view name) {
       {"pipeline wait", "wait"},
       {"gradient reduction", "reduction"},
       {"all-to-all", "exchange"},
+      {"replicas", "exchange"},
       {"optimizer", "optimizer"},
       {"orthogonalize", "optimizer"},
       {"load batch", "data"},

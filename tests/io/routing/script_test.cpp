@@ -90,6 +90,27 @@ assert counts.dims[0]["step"] == file["step"] and counts.attrs["units"] == "toke
   EXPECT_EQ(run(fmt::format("'{}' '{}'", script.string(), file.string())), 0);
 }
 
+TEST_F(RoutingScriptTest, LeavesOutExpertsThatAreAlwaysActive) {
+  const std::filesystem::path file = directory_.path() / "parts.h5";
+  {
+    RoutingLog log(file, {{.id = {1}, .top_k = 1, .always_on = 1, .expert_sizes = {8, 8, 8}, .expert_rank = {0, 0, 0}}},
+                   -1);
+    const LayerRouting layer{
+        .id = {1}, .top_k = 1, .experts = 3, .counts = {0, 8, 4}, .mean_probability = {0.4f, 0.4f, 0.2f}};
+    log.append(10, std::span(&layer, 1));
+  }
+  const std::filesystem::path script = directory_.path() / "check.py";
+  std::ofstream(script) << R"py(
+import pathlib, sys
+sys.path.insert(0, sys.argv[1])
+from routing import read
+layer, = read(pathlib.Path(sys.argv[2]), None, None)[2]
+assert layer.always_on == 1 and layer.load.tolist() == [8, 4] and layer.ratios.tolist() == [[2]], layer
+)py";
+  EXPECT_EQ(run(fmt::format("'{}' '{}' '{}'", script.string(), (source_ / "scripts/analysis").string(), file.string())),
+            0);
+}
+
 TEST_F(RoutingScriptTest, DrawsAPicture) {
   const std::filesystem::path picture = directory_.path() / "routing.png";
   const std::string script = (source_ / "scripts/analysis/routing.py").string();

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "io/routing/difficult.h"
+#include "kernels/cross_entropy.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 
@@ -20,7 +21,7 @@ struct Tokens {
   std::vector<float> losses;
   std::vector<TokenLogLayer> layers{};
   std::vector<std::vector<std::int32_t>> chosen{};
-  std::int32_t first_target = 0;
+  std::int32_t first_target = 0;  // the others follow it
 
   std::int64_t count() const { return std::ssize(losses); }
   template <class T>
@@ -137,6 +138,19 @@ TEST_F(TokenLogTest, DifficultTokensByHand) {
   EXPECT_THAT(text, testing::ContainsRegex("layer3 top0 +2 +0 +0"));
   EXPECT_THAT(text, testing::ContainsRegex("\n *60 +2 +4 +66.7 % +27.8 % +3 +75.0 % +33.3 %\n"));
   EXPECT_THAT(difficult_text(found, false), testing::ContainsRegex("\n +99 +0 +0.0 % +- +- +-\n"));
+}
+
+TEST_F(TokenLogTest, TokensWhoseTargetDoesNotCountAreLeftOut) {
+  const std::int32_t first_target = no_target;  // so only that of the first token does not count
+  write(a_, {.losses = {0, 4, 2}, .first_target = first_target});
+  write(b_, {.losses = {0, 3, 1}, .layers = {{{0}, 1, {10, 20}}}, .chosen = {{0, 1, 0}}, .first_target = first_target});
+  const DifficultTokens found = difficult_tokens(TokenLogFile(a_), TokenLogFile(b_), {-1});
+  EXPECT_EQ(found.tokens, 2);
+  EXPECT_DOUBLE_EQ(found.a.loss, 3);
+  EXPECT_EQ(found.reductions[0].tokens, 2);
+  EXPECT_DOUBLE_EQ(found.reductions[0].loss_b, 2);
+  EXPECT_EQ(found.widths[0].all_choices, 1);
+  EXPECT_EQ(found.widths[1].all_choices, 1);
 }
 
 TEST_F(TokenLogTest, ThresholdsFollowTheMeanLossWhereNoneAreGiven) {
