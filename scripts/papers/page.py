@@ -151,8 +151,9 @@ def _seeds_needed(pages: dict[str, dict], experiments: dict) -> str:
                  [row for _, row in sorted(rows, key=lambda each: each[0])])
 
 
-def _one_digit(number: float) -> str:
-    return "0" if not number else f"{round(number, -math.floor(math.log10(number))):g}"
+def _hours(number: float) -> str:
+    """Returns estimated hours as text: a digit behind the point below 1, none above."""
+    return f"{number:.0f}" if number >= 1 else f"{number:.1f}"
 
 
 @dataclass(frozen=True)
@@ -212,11 +213,11 @@ def _to_run(pages: dict[str, dict], experiments: dict, full_steps: int) -> str:
     rows, total = [], 0.0
     for each in found:
         total += each.core_hours
-        rows.append([f"{each.title} (`{each.name}`)", each.state, _one_digit(each.core_hours), f"{total:.0f}"])
+        rows.append([f"{each.title} (`{each.name}`)", each.state, _hours(each.core_hours), _hours(total)])
     return "\n\n".join([
         "## To run", "Experiments that are defined, with all their models, evaluations, claims and tables, but were not run yet, and pages to be made again, "
         f"with the estimated core-hours of training and evaluation of three seeds (or of as many as are stated) with {full_steps:,} updates: about "
-        f"{_one_digit(total)} in all. They follow "
+        f"{_hours(total)} in all. They follow "
         "from the times of existing pages, which were made on different machines, and from the FLOPs of models that no page has; an evaluation is taken as "
         "a third of the time of training on as many tokens. Models that several pages share count for each of them, so all together take less. "
         "Pages with other models than the paper's come first, then those that need the least; the last ones are optional, as they would only add bits per byte, or seeds for one claim. "
@@ -278,7 +279,8 @@ def write_summary(out: Path, experiments: dict, base, full_steps: int) -> None:
                                   or [math.nan]),
         tokens=int(base["batch.global"]) * int(base["batch.seq_len"]),
         hours=math.ceil(sum(page["made"]["seconds_of_training"] for page in pages.values() if _on_cpu(page)) / 3600),
-        besides="" if all(map(_on_cpu, pages.values())) else ", besides those made on a GPU")
+        besides="" if all(map(_on_cpu, pages.values())) else ", besides those made on a GPU",
+        timed=", ".join(f"`{name}`" for name, experiment in experiments.items() if experiment.timed))
     if len(texts) > 1:  # on machines with other packages
         introduction += " These pages were made from: " + "; ".join(f"text {digest}: {', '.join(of)}" for digest, of in texts.items()) + "."
     seeds = f"\\* The sign of the difference is not the same in every seed ({counted(changing, 'claim')}); each page gives the differences of its seeds."

@@ -336,7 +336,7 @@ class Experiments(unittest.TestCase):
         of = lambda title, hours: experiments.Experiment(title, print, [None] * 6, 12, core_hours=hours)  # evaluations take a tenth of training
         all_of_them = {"new": of("New", 0), "bits": of("Bits", 0.1), "old": of("Old", 0), "none": of("None yet", 1.5)}
         text = page._to_run(pages, all_of_them, 2400)
-        self.assertIn("about 10 in all", text)  # old: 1 h per seed with 1,200 steps, so 6.6 h; none: 4.95 h
+        self.assertIn("about 12 in all", text)  # old: 1 h per seed with 1,200 steps, so 6.6 h; none: 4.95 h
         self.assertNotIn("New", text)
         self.assertRegex(text, r"\| None yet \(`none`\) +\| defined, not run yet +\| +5 \| +5 \|\n"
                                r"\| Old \(`old`\) +\| the script has changed: two more models +\| +7 \| +12 \|\n"
@@ -394,7 +394,7 @@ class Experiments(unittest.TestCase):
     def test_claims_that_need_more_seeds(self):
         made = {"seconds_of_training": 7200, "seeds": 3, "steps": 2400}
         all_of_them = {"few": experiments.Experiment("Few", print, [None] * 6, 12, core_hours=1, seeds=10, seeds_for="a small effect")}
-        self.assertRegex(page._to_run({"few": {"made": made}}, all_of_them, 2400), r"\| Few \(`few`\) +\| optional: 10 seeds, for a small effect +\| +10 \|")
+        self.assertRegex(page._to_run({"few": {"made": made}}, all_of_them, 2400), r"\| Few \(`few`\) +\| optional: 10 seeds, for a small effect +\| +11 \|")
         found = page.to_run({"few": {"made": made}}, all_of_them, 2400)
         self.assertEqual((page.fitting(found, 100, 3), page.fitting(found, 100, 10)), ([], ["few"]))  # 11 core-hours
         self.assertEqual(page.to_run({"few": {"made": made | {"seeds": 10}}}, all_of_them, 2400), [])
