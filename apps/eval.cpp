@@ -21,6 +21,7 @@
 #include "apps/run_config.h"
 #include "apps/written_files.h"
 #include "config/binding.h"
+#include "config/value_text.h"
 #include "core/allocator.h"
 #include "core/clock.h"
 #include "core/real_text.h"
@@ -179,7 +180,7 @@ std::string changes_text(const CheckpointRun& run, const EvalOptions& options) {
   std::string text;
   const auto add = [&](const std::string& change) { text += (text.empty() ? "changed        " : ", ") + change; };
   for (const auto& [key, before, after] : changes(run))
-    add(fmt::format("{} = {} (trained with {})", key, after, before.empty() ? "none" : before));
+    add(fmt::format("{} = {} (trained with {})", key, value_text(after), before.empty() ? "none" : value_text(before)));
   if (options.ema) add("--ema: moving average of the weights");
   if (options.skip_top > 0) add(fmt::format("--skip-top = {}", options.skip_top));
   return text.empty() ? text : text + '\n';

@@ -1,9 +1,13 @@
+#include <boost/algorithm/string/join.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <iostream>
+#include <set>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "apps/options.h"
 #include "apps/output.h"
@@ -50,18 +54,26 @@ int first_stage_of(const LoadedConfig& given, const MpiSession& session) {
   return unknown[0] != 0 ? 1 : presumed_stage(given.config, world);
 }
 
-/// Returns the chat template of a run: chat_template_of_run() of the first stage that has one. Past stages count, too,
-/// so that a run keeps its template; files that they no longer have are ignored. Warns of later stages whose chats have
-/// another template.
+/// Returns the chat template of a run: data.chat, or if it is auto that of the first stage with chats. Past stages
+/// count, too, so that a run keeps its template; token files that no longer exist have no chats. Warns of stages whose
+/// chats have other templates only. Throws a usage Error if data.chat names a template that no stage has, or if it is
+/// auto and the chats of the first stage have several.
 std::string chat_of_stages(const Config& config, const MpiSession& session) {
-  std::string chat = chat_template_of_run(config.data.chat, config_of_stage(config, 1).data.train);
-  for (int stage = 2; stage <= stage_count(config); ++stage) {
-    const std::string own = chat_template_of_run("auto", config_of_stage(config, stage).data.train);
-    if (chat == "auto") chat = own;
-    if (own != "auto" && own != chat && session.rank() == 0) {
-      fmt::print(stderr, "warning: the chats of stage {} are in the format {}, but the run has data.chat = {}\n", stage,
-                 own, chat);
-    }
+  std::string chat = config.data.chat;
+  std::vector<std::set<std::string>> templates;  // of each stage's chats
+  for (int stage = 1; stage <= stage_count(config); ++stage) {
+    templates.push_back(chat_templates(config_of_stage(config, stage).data.train));
+  }
+  const auto first = std::ranges::find_if(templates, [](const auto& of) { return !of.empty(); });
+  if (first == templates.end()) return chat;
+  if (std::ranges::none_of(templates, [&](const auto& of) { return of.contains(chat); })) {
+    const auto stage = static_cast<int>(first - templates.begin()) + 1;
+    chat = chat_template_of_run(chat, config_of_stage(config, stage).data.train);
+  }
+  for (std::size_t s = 0; s < templates.size(); ++s) {
+    if (templates[s].empty() || templates[s].contains(chat) || session.rank() != 0) continue;
+    fmt::print(stderr, "warning: the chats of stage {} are in the format {}, but the run has data.chat = {}\n", s + 1,
+               boost::algorithm::join(templates[s], ", "), chat);
   }
   return chat;
 }

@@ -36,11 +36,11 @@ void derive_balance(Config& config) {
 void simplify_balance(Config& config) {
   BalanceConfig& balance = config.balance;
   const BalanceConfig initial;
-  const bool parts = chooses_sub_dimensions(config.sub_dimensions);
-  if (config.moe.experts == 0) balance.device = initial.device;  // of FFNs only
+  const bool sub_dimensions_choose = chooses_sub_dimensions(config.sub_dimensions);
+  if (config.moe.experts == 0) balance.device = initial.device;  // applies only to FFN experts
   if (config.moe.experts == 0 && config.model.attention != AttentionKind::experts) {
     balance.bias_rate = initial.bias_rate;
-    if (!parts) balance = {.device_groups = balance.device_groups, .scope = balance.scope};
+    if (!sub_dimensions_choose) balance = {.device_groups = balance.device_groups, .scope = balance.scope};
   }
   if (!(balance.device > 0) && config.moe.group_limit == 0) balance.device_groups = initial.device_groups;
   const bool counts = balance.expert > 0 || balance.device > 0 || balance.mutual_information > 0 ||

@@ -9,6 +9,7 @@
 #include "config/findings.h"
 #include "config/keys.h"
 #include "config/mesh.h"
+#include "config/value_text.h"
 #include "core/error.h"
 #include "core/printable.h"
 
@@ -19,7 +20,7 @@ void check_ranges(Findings& findings, const Config& config) {
   Config copy = config;
   for (const ConfigKey& key : keys_of(copy)) {
     const std::string problem = key.setting.problem();
-    findings.unless(problem.empty(), "{} = {}: {}", key.name, key.setting.text(), problem);
+    findings.unless(problem.empty(), "{} = {}: {}", key.name, value_text(key.setting.text()), problem);
   }
 }
 

@@ -31,7 +31,7 @@ std::vector<std::string> ineffective_in_stage(const Config& given, const Config&
   constexpr std::array<std::string_view, 11> left_out{
       "attention_experts.count_of_layers", "attention_experts.gates", "balance.device_groups", "model.ffn_hidden",
       "model.window_layers", "moe.expert_sizes", "moe.experts_of_layers", "moe.gates",
-      // these, schedule_warnings() reports
+      // schedule_warnings() reports these
       "optim.decay_steps", "optim.min_lr", "optim.warmup_from"};
   Config initial, own = given, derived = resolved, simple = effective(resolved);
   const ConfigKeys defaults = keys_of(initial), before = keys_of(own), after = keys_of(derived), left = keys_of(simple);

@@ -15,7 +15,7 @@
 namespace lyceum {
 namespace {
 
-constexpr std::size_t most_bytes = 16 << 20;  // limit of a file: lists of sources for all stages fit in
+constexpr std::size_t most_bytes = 16 << 20;  // limit of a file: several lists of sources fit in
 
 std::string_view without_comment(std::string_view line) {
   for (std::size_t i = 0; i < line.size(); ++i) {

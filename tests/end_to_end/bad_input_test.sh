@@ -169,12 +169,12 @@ def write(name, text):
 write("long", "a" * 100_000_000)
 write("key", "a" * 1_000_000 + " = 1\n")
 write("keys", "".join(f"k{i}=\n" for i in range(100_000)))
-write("more", "".join(f"key{i}=1\n" for i in range(300_000)))
+write("more", "".join(f"key{i}=1\n" for i in range(1_600_000)))
 END
-brief 2 "^lyceum train: $work/long.ini has more than 1048576 bytes: name an INI file$" "--config=$work/long.ini"
+brief 2 "^lyceum train: $work/long.ini has more than 16777216 bytes: name an INI file$" "--config=$work/long.ini"
 brief 2 "^lyceum train: unknown key 'a+… \(1000000 bytes\)' in $work/key.ini line 1: " "--config=$work/key.ini"
 brief 2 "^lyceum train: 100000 mistakes in the configuration:$" "--config=$work/keys.ini"
-brief 2 "^lyceum train: $work/more.ini has more than 1048576 bytes" "--config=$work/more.ini"
+brief 2 "^lyceum train: $work/more.ini has more than 16777216 bytes" "--config=$work/more.ini"
 brief 2 "^lyceum train: unknown key 'a\.a+… \(100002 bytes\)' on the command line" \
   "--a.$(head -c 100000 /dev/zero | tr '\0' a)=1"
 for key in moe.experts batch.global model.vocab model.layers; do

@@ -150,16 +150,25 @@ expect 0 ranks 2 "${short[@]}"
 says out "resumed .*step-00000006"
 equal "steps" "$(wc -l <"$work/grown/metrics.jsonl")" 12
 
-# The chats of the first stage determine the template, also after a start in a later stage.
+# The chats of the first stage determine the template, also of a run that continues in the second one, unless data.chat does.
 for format in chatml plain; do
   cp "$work/data/train.bin" "$work/$format.bin"
   cp "$work/data/train.idx" "$work/$format.idx"
   python3 -c 'import json, sys; json.dump(json.load(open(sys.argv[1])) | {"chat": sys.argv[2]}, open(sys.argv[3], "w"))' \
     "$work/data/train.json" $format "$work/$format.json"
 done
-chats=("${tiny[@]}" --data.train="$work/chatml" --stage.2.data.train="$work/plain" --run.dir="$work/chats")
-expect 0 "$lyceum" "${chats[@]}" --run.steps=9
-expect 0 "$lyceum" "${chats[@]}" --run.steps=10
-says err "the chats of stage 2 are in the format plain, but the run has data.chat = chatml"
+sed '/^\[stage.3\]/,$d' "$config" >"$work/two.ini"
+chats=(train --config="$work/two.ini" --data.train="$work/chatml" --run.dir="$work/chats")
+other="but the run has data.chat"
+expect 0 "$lyceum" "${chats[@]}" --stage.2.data.train="$work/plain" --run.steps=6
+expect 0 "$lyceum" "${chats[@]}" --stage.2.data.train="$work/plain" --run.steps=7
+says err "the chats of stage 2 are in the format plain, $other = chatml"
 grep -q "^chat = auto  # derived here: chatml" "$work/chats/config.ini" || fail "the template has changed"
-expect 0 "$lyceum" "${chats[@]}" --run.steps=11 --data.chat=chatml
+expect 0 "$lyceum" "${chats[@]}" --stage.2.data.train="$work/plain" --run.steps=8 --data.chat=chatml
+expect 0 "$lyceum" "${chats[@]}" --stage.2.data.train="$work/plain" --run.steps=9 --data.chat=plain
+says err "the chats of stage 1 are in the format chatml, $other = plain"
+both="0.5 $work/chatml 0.5 $work/plain"
+expect 0 "$lyceum" "${chats[@]}" --stage.2.data.train="$both" --run.steps=5 --run.dir="$work/both"
+! grep -q "$other" "$work/err" || fail "a warning of a stage that has the template, too"
+expect 2 "$lyceum" "${chats[@]}" --stage.2.data.train="$both" --run.steps=6 --run.dir="$work/both" --data.chat=llama3
+says err "data.chat = llama3, but the chats of $work/chatml are in the format chatml"

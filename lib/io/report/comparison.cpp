@@ -12,6 +12,7 @@
 #include "io/report/chart.h"
 #include "io/text/console.h"
 #include "io/text/table.h"
+#include "io/text/utf8.h"
 
 namespace lyceum {
 namespace {
@@ -155,7 +156,7 @@ std::vector<ComparisonRow> setting_rows(const Comparison& comparison) {
   for (const auto& [key, values] : comparison.settings) {
     ComparisonRow row{.name = key, .cells = {}};
     for (std::size_t run = 0; run < comparison.runs.size(); ++run) {
-      row.cells.push_back(comparison.runs[run].configured ? values[run] : unknown_cell);
+      row.cells.push_back(comparison.runs[run].configured ? excerpt(values[run], 500) : unknown_cell);
     }
     rows.push_back(std::move(row));
   }

@@ -42,11 +42,13 @@ std::int64_t counted_tokens(const TokenLogFile& log) {
   return tokens;
 }
 
-/// Returns the mean loss of the `tokens` tokens whose target counts. The others have a loss of 0 in the log.
+/// Returns the mean loss of the `tokens` tokens whose target counts.
 double mean_loss(const TokenLogFile& log, std::int64_t tokens) {
   double sum = 0;
   for_rows(log.tokens(), [&](const Range& rows) {
-    for (const float loss : log.losses(rows)) sum += static_cast<double>(loss);
+    const std::vector<float> losses = log.losses(rows);
+    const std::vector<bool> counted = counts(log, rows);
+    for (std::size_t t = 0; t < losses.size(); ++t) sum += counted[t] ? static_cast<double>(losses[t]) : 0;
   });
   return sum / static_cast<double>(tokens);
 }

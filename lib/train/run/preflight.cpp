@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "config/value_text.h"
 #include "core/error.h"
 #include "parallel/comm/sequences.h"
 #include "parallel/comm/verdict.h"
@@ -77,7 +78,8 @@ void require_same_config(const ProcessGroup& world, const std::string& text) {
   std::int64_t differs = mine == theirs ? 0 : 1;
   world.all_reduce(std::span(&differs, 1), Reduction::max);
   if (!differs) return;
-  const std::vector<std::string> differences = world.all_gather(mine == theirs ? "" : mine + ", rank 0 has " + theirs);
+  const std::vector<std::string> differences =
+      world.all_gather(mine == theirs ? "" : value_text(mine) + ", rank 0 has " + value_text(theirs));
   for (std::size_t rank = 0; rank < differences.size(); ++rank) {
     require_usage(differences[rank].empty(), "rank {} has {}: start every rank with the same file and command line",
                   rank, differences[rank]);

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "config/consistency.h"
+#include "config/value_text.h"
 #include "core/real_text.h"
 #include "io/run/batch_job.h"
 #include "io/text/table.h"
@@ -203,7 +204,7 @@ std::vector<std::string> data_lines(const Config& config, const RunData& data, s
 std::string stage_changes_text(const Config& config, int stage) {
   std::string text;
   for (const auto& [key, value] : config.training_stages.at(static_cast<std::size_t>(stage) - 2).values) {
-    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", key, value.empty() ? "empty" : value);
+    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", key, value_text(value));
   }
   return text.empty() ? "no changes" : text;
 }

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "config/binding.h"
+#include "config/value_text.h"
 #include "core/error.h"
 #include "io/data/tokens/data_sources.h"
 #include "io/data/tokens/token_formats.h"
@@ -20,8 +21,6 @@
 namespace lyceum {
 
 namespace {
-
-std::string value_text(const std::string& value) { return value.empty() ? "empty" : value; }
 
 /// Returns one "run.seed = 2 (was 1)" per change. A single change continues the line; several have a line each.
 std::string list_text(std::span<const Change> changes) {

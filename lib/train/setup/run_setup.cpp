@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "config/check.h"
+#include "config/value_text.h"
 #include "core/allocator.h"
 #include "core/gpu.h"
 #include "io/data/loader/packing.h"
@@ -289,7 +290,8 @@ RunData open_data(const Config& config, const RunSetup& setup, bool need_train, 
     result.train.emplace(std::move(train));
   }
   for (const auto& [prefix, weight] : data_sources("data.valid", data.valid)) {
-    require_usage(weight == 0, "data.valid = {}: validation has no weights, give only prefixes", data.valid);
+    require_usage(weight == 0, "data.valid = {}: validation has no weights, give only prefixes",
+                  value_text(data.valid));
     const auto samples = open(prefix);
     hold_out(samples, 0, samples->count());
   }

@@ -142,8 +142,8 @@ TEST_F(TokenLogTest, DifficultTokensByHand) {
 
 TEST_F(TokenLogTest, TokensWhoseTargetDoesNotCountAreLeftOut) {
   const std::int32_t first_target = no_target;  // so only that of the first token does not count
-  write(a_, {.losses = {0, 4, 2}, .first_target = first_target});
-  write(b_, {.losses = {0, 3, 1}, .layers = {{{0}, 1, {10, 20}}}, .chosen = {{0, 1, 0}}, .first_target = first_target});
+  write(a_, {.losses = {9, 4, 2}, .first_target = first_target});
+  write(b_, {.losses = {9, 3, 1}, .layers = {{{0}, 1, {10, 20}}}, .chosen = {{0, 1, 0}}, .first_target = first_target});
   const DifficultTokens found = difficult_tokens(TokenLogFile(a_), TokenLogFile(b_), {-1});
   EXPECT_EQ(found.tokens, 2);
   EXPECT_DOUBLE_EQ(found.a.loss, 3);

@@ -165,6 +165,15 @@ std::vector<std::int32_t> end_tokens(const std::string& chat, std::span<const st
   return ends;
 }
 
+std::set<std::string> chat_templates(const std::string& train) {
+  std::set<std::string> templates;
+  for (const auto& [prefix, weight] : data_sources("data.train", train)) {
+    const std::optional<TokenMeta> meta = read_token_meta(prefix);
+    if (meta && !meta->chat.empty()) templates.insert(meta->chat);
+  }
+  return templates;
+}
+
 std::string chat_template_of_run(const std::string& chat, const std::string& train) {
   std::string found, first;  // the template, and the prefix of the first files with it
   for (const auto& [prefix, weight] : data_sources("data.train", train)) {

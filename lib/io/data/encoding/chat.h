@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -68,6 +69,8 @@ void encode_chat(std::span<const ChatSegment> segments, const Tokenizer& tokeniz
 /// Throws a usage Error if there is no such template, or if one of `more` is not in the vocabulary.
 std::vector<std::int32_t> end_tokens(const std::string& chat, std::span<const std::int64_t> more,
                                      const Tokenizer& tokenizer);
+/// Returns the chat templates that the token files of data.train (`train`) name. Files that do not exist have none.
+std::set<std::string> chat_templates(const std::string& train);
 /// Returns the name of the chat template of a run: data.chat (`chat`) unless it is `auto`, else the template of the
 /// token files of data.train (`train`), or `auto` if they have none. Throws a usage Error if some files have chats but
 /// none has the template data.chat, or if data.chat is `auto` and files have different templates.

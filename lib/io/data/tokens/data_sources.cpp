@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "io/data/tokens/token_formats.h"
+#include "io/text/utf8.h"
 
 namespace lyceum {
 
@@ -29,6 +30,7 @@ std::vector<DataSource> data_sources(std::string_view key, const std::string& te
   for (std::string word; stream >> word;) words.push_back(word);
   if (words.empty()) return {};
   if (words.size() == 1 || has_tokens(text)) return {{.prefix = text}};
+  const std::string shown = excerpt(text, 500);
   std::vector<DataSource> sources;
   const bool weighted = number(words[0]).has_value();
   for (std::size_t i = 0; i < words.size(); i += weighted ? 2 : 1) {
@@ -38,14 +40,15 @@ std::vector<DataSource> data_sources(std::string_view key, const std::string& te
     }
     const std::optional<double> weight = number(words[i]);
     require_usage(weight && i + 1 < words.size(),
-                  "{} = {}: give every source a weight and a prefix, such as 0.7 data/web 0.3 data/code", key, text);
-    require_usage(*weight > 0 && std::isfinite(*weight), "{} = {}: the weight {} is not positive", key, text, words[i]);
+                  "{} = {}: give every source a weight and a prefix, such as 0.7 data/web 0.3 data/code", key, shown);
+    require_usage(*weight > 0 && std::isfinite(*weight), "{} = {}: the weight {} is not positive", key, shown,
+                  words[i]);
     sources.push_back({.prefix = words[i + 1], .weight = *weight});
   }
   std::set<std::filesystem::path> prefixes;  // a/b and ./a/b are the same
   for (const DataSource& source : sources) {
     require_usage(prefixes.insert(std::filesystem::path(source.prefix).lexically_normal()).second,
-                  "{} = {}: {} occurs twice; give it once, with the sum of its weights", key, text, source.prefix);
+                  "{} = {}: {} occurs twice; give it once, with the sum of its weights", key, shown, source.prefix);
   }
   return sources;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "io/files/open_regular.h"
 #include "io/files/system_reason.h"
 #include "io/text/utf8.h"
@@ -69,6 +70,11 @@ std::string sources_of_file(const std::filesystem::path& file) {
                   same->second);
     require_usage(std::ssize(lines) <= most_listed_sources, "{}: more than {} sources", file.string(),
                   most_listed_sources);
+    const std::string& prefix = words.back();
+    require_usage(!prefix.starts_with(';') && printable(replace_invalid_utf8(prefix)) == replace_invalid_utf8(prefix),
+                  "{}: {} begins with ; or has control characters: use another name", where, prefix);
+    require_usage(!prefix.starts_with("~/"), "{}: {} begins with ~, which only a shell would replace by a folder",
+                  where, prefix);
     for (const std::string& word : words) value += (value.empty() ? "" : " ") + word;
   }
   require_usage(!in.bad(), "{}: cannot be read: {}", file.string(), system_reason(errno));

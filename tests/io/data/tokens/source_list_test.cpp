@@ -51,6 +51,9 @@ TEST_F(SourceList, MistakesAreToldWithTheirLine) {
   expect_refused("1 my data\n", ":1: '1 my data' is not a prefix");
   expect_refused("1 a\n2 b\n\n3 a\n", ":4: a is already in line 1");
   expect_refused("a\n./a\n", ":2: ./a is already in line 1");
+  expect_refused("a\n;b\n", ":2: ;b begins with ; or has control characters");
+  expect_refused("a\x01\n", ":1: a\\x01 begins with ; or has control characters");
+  expect_refused("1 ~/a\n", ":1: ~/a begins with ~, which only a shell");
   expect_refused("# nothing\n", ": names no source");
   expect_refused(std::string((1 << 20) + 1, ' '), ": is larger than 1 MiB");
   std::string many;
