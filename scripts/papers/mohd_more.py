@@ -79,10 +79,13 @@ def scaling(lab: Lab) -> Page:
                 "Outputs of a half are multiplied by the probabilities of their sub-dimensions. `restore` scales these to a sum of N, as the text of the "
                 "paper says; `printed` is its formula, α = N · Σ g, which at the start is 8 · 4/8 = 4 instead of 8 / (4/8) = 16; without scaling they are "
                 "about 1/8. Equations 15 and 16 have gates in the inputs of q, k, v, gate and up, too. The paper's ablation loses 0.107 nats "
-                "without scaling. At this size it may gain instead, for this reason: AdamW's updates do not depend on the scale of gradients, so "
-                "with factors that are 16 times as large, a half's output changes 16 times as much per update, and the learning rate is too "
-                "high. Then a quarter of the rate lowers the loss with scaling more than without, which is tested, as are three times the updates. The "
-                "last table has the mean square of a half's outputs after training, over tokens, dimensions and layers.")
+                "without scaling. At this size it may gain instead, for one of these reasons. AdamW's updates do not depend on the scale of "
+                "gradients, so with factors that are 16 times as large, a half's output changes 16 times as much per update, and the learning rate may "
+                "be too high: then a quarter of it lowers the loss more with scaling than without. Or it matters how large the outputs are at the start, "
+                "beside the embedding, since residual networks train well whose branches begin small (De and Smith 2020, arXiv:2002.10444): their "
+                "factor is 1/8 without scaling, 1/2 with `printed`, 2 with `restore`, and more than that with input gates; then the losses have this "
+                "order. Both are tested, as are three times the updates. The last table has the mean square of a half's outputs after training, over "
+                "tokens, dimensions and layers.")
     for worse, better, paper in ((no_scaling, double, gap(no_scaling, double)), (no_scaling, printed, "Table 4, by the printed formula"),
                                  (long_none, long_double, f"{gap(no_scaling, double)}; here {longer} times the updates"),
                                  (input_gates_only, input_gates, "equations 15 and 16"), (input_gates, double, "not compared"),
