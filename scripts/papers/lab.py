@@ -101,10 +101,11 @@ class Lab:
         if sources := [model.source for model in models if model.source]:
             self.train(sources)
         jobs = [(model, seed) for model in _each_once(models) for seed in self.seeds if not self._trained(model, seed)]
+        jobs.sort(key=lambda job: self._steps(*job), reverse=True)  # the longest first, so that no core waits for them at the end
         if jobs:
             print(f"{'training':<10} {len(jobs)} models on {self.machine}", flush=True)
             self._together("training", [lambda model=model, seed=seed: self._train(model, seed) for model, seed in jobs],
-                           lambda: [self._progress(model, seed) for model, seed in jobs])
+                           lambda: [self._steps_done(model, seed) for model, seed in jobs], sum(self._steps(*job) for job in jobs))
 
     def evaluate(self, wanted: list[tuple[Model, int, tuple[str, ...]]]) -> dict:
         """`lyceum eval --json` on the held-out text of (model, seed, arguments). Returns the results under
@@ -112,7 +113,7 @@ class Lab:
         by_name = {(model.name, seed, arguments): model for model, seed, arguments in wanted}
         missing = [(model, *key[1:]) for key, model in by_name.items() if self._known(model, *key[1:]) is None]
         if missing:
-            self._together("evaluating", [lambda want=want: self._evaluate(*want) for want in missing], None)
+            self._together("evaluating", [lambda want=want: self._evaluate(*want) for want in missing])
         return {key: self._known(model, *key[1:]) for key, model in by_name.items()}
 
     def losses(self, models: list[Model], *arguments: str) -> dict[str, list[float]]:
@@ -235,7 +236,7 @@ class Lab:
                 shutil.rmtree(scratch)
                 return (times[-1] - times[1]) / (len(times) - 2)
             measured = []
-            self._together("timing", [lambda number=number: measured.append(steps(number)) for number in range(self.cores)], None)
+            self._together("timing", [lambda number=number: measured.append(steps(number)) for number in range(self.cores)])
             known[key] = max(measured)
             write_whole(record, json.dumps(known, indent=1) + "\n")
         return known[key]
@@ -264,14 +265,17 @@ class Lab:
             self.program.run("train", "--config", str(config), *own)
         write_whole(directory / "trained", f"{self.machine}\n")
 
-    def _progress(self, model: Model, seed: int) -> float:
-        """Returns the share of a run's steps that are done."""
+    def _steps(self, model: Model, seed: int) -> int:
+        return self.keys_of(model, seed)["run.steps"]
+
+    def _steps_done(self, model: Model, seed: int) -> int:
+        """Returns the number of a run's steps that are done."""
         if self._trained(model, seed):
-            return 1
+            return self._steps(model, seed)
         try:
             with open(self.directory(model, seed) / "metrics.jsonl", "rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
-                return json.loads(file.read().splitlines()[-1])["step"] / self.keys_of(model, seed)["run.steps"]
+                return json.loads(file.read().splitlines()[-1])["step"]
         except (OSError, ValueError, IndexError):
             return 0
 
@@ -308,10 +312,11 @@ class Lab:
             known = json.loads(file.read_text()) if file.exists() else {}
             write_whole(file, json.dumps(known | {" ".join(arguments): result}, indent=1) + "\n")
 
-    def _together(self, what: str, jobs: list, progress) -> None:
-        """Calls functions, as many at the same time as there are cores, and prints a line every half minute and at the end."""
+    def _together(self, what: str, jobs: list, steps_done: Callable[[], list[int]] | None = None, steps: int = 0) -> None:
+        """Calls functions, as many at the same time as there are cores, and prints a line every half minute and at the end. The
+        line states the share of the functions that have returned, or with `steps_done` that of all `steps`."""
         start, last = time.monotonic(), 0.0
-        begun = progress() if progress else None
+        begun = steps_done() if steps > 0 else None
         with ThreadPoolExecutor(self.cores) as pool:
             pending = {pool.submit(job) for job in jobs}
             done: set = set()
@@ -325,8 +330,8 @@ class Lab:
                     if seconds - last >= 30 or (not pending and seconds > 5):
                         last = seconds
                         if begun:  # a resumed run repeats the steps since its last checkpoint
-                            begun = [min(shares) for shares in zip(begun, progress())]
-                        share = (sum(progress()) - sum(begun)) / (len(jobs) - sum(begun)) if progress else len(done) / len(jobs)
+                            begun = [min(numbers) for numbers in zip(begun, steps_done())]
+                        share = (sum(steps_done()) - sum(begun)) / max(1, steps - sum(begun)) if begun else len(done) / len(jobs)
                         left = f", about {_clock(seconds / share - seconds)} left" if pending and share > 0.005 else ""
                         print(f"{what:<10} {len(done)} of {len(jobs)} done, {100 * share:.0f} % in {_clock(seconds)}{left}", flush=True)
             except BaseException:
