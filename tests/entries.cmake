@@ -6,7 +6,7 @@ cmake_minimum_required(VERSION 3.25)
 
 # entries(NAME n PROGRAM file REPORTS folder LABEL l TIMEOUT s [COST c] [PREFIX p] [PROCESSORS n] [SKIPS]
 #         [LAUNCHER command ...] [ENVIRONMENT A=B ...])
-#   REPORTS: folder for GoogleTest's report of each case, NAME.json (scripts/check_left_out.py reads them).
+#   REPORTS: folder for GoogleTest's report of each case, NAME.xml (scripts/check_left_out.py reads them).
 #   SKIPS: exit code 77 of the program means that something it needs is missing, such as a GPU.
 function(entries)
   cmake_parse_arguments(PARSE_ARGV 0 E "SKIPS" "NAME;PROGRAM;LABEL;TIMEOUT;COST;PREFIX;PROCESSORS;REPORTS"
@@ -46,6 +46,6 @@ function(entries)
 
   set(name "${E_PREFIX}${E_NAME}")
   add_test("${name}" ${E_LAUNCHER} "${E_PROGRAM}")
-  list(APPEND E_ENVIRONMENT "GTEST_OUTPUT=json:${E_REPORTS}/${name}.json")
+  list(APPEND E_ENVIRONMENT "GTEST_OUTPUT=xml:${E_REPORTS}/${name}.xml")
   set_tests_properties("${name}" PROPERTIES ${properties} ENVIRONMENT "${E_ENVIRONMENT}")
 endfunction()

@@ -40,7 +40,7 @@ TEST(ConfigProblems, impossible_training_is_reported) {
       {[](Config& c) { c.run.trace_steps = "1-101"; }, {"run.trace_steps = 1-101", "at most 100 steps"}},
       {[](Config& c) { c.run.gemm_file = "a.json"; }, {"run.gemm_file = a.json", "run.gemm_choice = timed"}},
       {[](Config& c) { c.checkpoint.keep = -1; }, {"checkpoint.keep = -1: must be >= 0"}},
-      {[](Config& c) { c.run.dir = ""; }, {"run.dir = : must not be empty"}},
+      {[](Config& c) { c.run.dir = ""; }, {"run.dir = empty: must not be empty"}},
   });
 }
 

@@ -1,4 +1,4 @@
-"""Tests scripts/check_left_out.py: with tests that ran, that were left out, and that may be left out without a GPU."""
+"""Tests scripts/check_left_out.py: with tests that ran, that were left out, and that may be left out without a GPU or AVX-512."""
 import json
 import subprocess
 import sys
@@ -39,33 +39,45 @@ class CheckLeftOut(unittest.TestCase):
         """Returns the result of check() with GoogleTest reports: PROGRAM_ENTRY={case: its result, or why it was skipped}."""
         with tempfile.TemporaryDirectory() as folder:
             for name, cases in reports.items():
-                listed = [{"name": case, "result": said if said in ("COMPLETED", "SUPPRESSED") else "SKIPPED",
-                           "skipped": [{"message": said}]} for case, said in cases.items()]
-                Path(folder, name.replace("_at_", ".ranks_") + ".json").write_text(
-                    json.dumps({"testsuites": [{"name": "Suite", "testsuite": listed}]}))
+                listed = [f'<testcase name="{case}" status="run" result="{said}"/>' if said in ("completed", "suppressed") else
+                          f'<testcase name="{case}" status="run" result="skipped"><skipped message="a.cpp:1&#x0A;{said}"/></testcase>'
+                          for case, said in cases.items()]
+                Path(folder, name.replace("_at_", ".ranks_") + ".xml").write_text(
+                    f'<testsuites><testsuite name="Suite">{"".join(listed)}</testsuite></testsuites>')
             return self.check([RAN.format("other")], *options, "--cases", folder)
 
     def test_cases_that_skip_themselves(self):
-        alone, together = {"A": "COMPLETED", "B": "needs two ranks"}, {"A": "COMPLETED", "B": "COMPLETED"}
+        alone, together = {"A": "completed", "B": "needs two ranks"}, {"A": "completed", "B": "completed"}
         self.assertEqual(self.check_reports(mpi_at_1=alone, mpi_at_2=together),
                          (0, "test.sh: 2 cases of GoogleTest programs ran, 3 times in total\n"))
         code, said = self.check_reports(mpi_at_1=alone)
         self.assertEqual(code, 1)
-        self.assertIn("test.sh: Suite.B of mpi ran nowhere: needs two ranks\n", said)
+        self.assertIn("test.sh: Suite.B of mpi ran nowhere: a.cpp:1 needs two ranks\n", said)
         self.assertEqual(self.check_reports(mpi_at_1=alone, other_at_2=together)[0], 1)  # the case ran in another program
-        self.assertEqual(self.check_reports(unit={"A": "SUPPRESSED"})[0], 1)  # disabled
+        self.assertEqual(self.check_reports(unit={"A": "suppressed"})[0], 1)  # disabled
 
     def test_cases_that_need_a_gpu(self):
-        reports = {"unit": {"A": "COMPLETED", "B": "no device here"}}
+        reports = {"unit": {"A": "completed", "B": "no device here"}}
         self.assertEqual(self.check_reports(**reports)[0], 1)
-        self.assertEqual(self.check_reports("--no-gpu", **reports)[0], 0)
+        self.assertEqual(self.check_reports("--no-avx512", **reports)[0], 1)
+        self.assertEqual(self.check_reports("--no-gpu", **reports),
+                         (0, "test.sh: 1 case of GoogleTest programs did not run: no device\n"
+                             "test.sh: 1 cases of GoogleTest programs ran, 1 times in total\n"))
 
-    def test_a_report_that_is_no_json(self):
+    def test_cases_that_need_avx512(self):
+        reports = {"unit": {"A": "completed", "B": "no AVX-512 here", "C": "no AVX-512 here", "D": "suppressed"}}
+        self.assertEqual(self.check_reports("--no-gpu", **reports)[0], 1)
+        code, said = self.check_reports("--no-avx512", **reports)
+        self.assertEqual(code, 1)  # the disabled one
+        self.assertIn("test.sh: 2 cases of GoogleTest programs did not run: no AVX-512\n", said)
+        self.assertIn("test.sh: Suite.D of unit ran nowhere: it is disabled\n", said)
+
+    def test_a_report_that_is_no_xml(self):
         with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "unit.json").write_text("{} {}")
+            Path(folder, "unit.xml").write_text("<a/><b/>")
             code, said = self.check([RAN.format("other")], "--cases", folder)
         self.assertEqual(code, 1)
-        self.assertIn("unit.json: not a report of GoogleTest", said)
+        self.assertIn("unit.xml: not a report of GoogleTest", said)
 
     def test_nothing_ran(self):
         self.assertEqual(self.check([])[0], 1)
