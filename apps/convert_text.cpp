@@ -9,6 +9,7 @@
 
 #include "config/binding.h"
 #include "config/check.h"
+#include "config/value_text.h"
 #include "io/text/table.h"
 
 namespace lyceum {
@@ -73,7 +74,8 @@ std::string changes_text(const Config& own, const Config& made) {
   std::string text;
   for (const Difference& change : differences(own, made)) {
     if (!describes_model(change.key)) continue;
-    text += fmt::format("changed    {} = {} (was {})\n", change.key, change.after, change.before);
+    text +=
+        fmt::format("changed    {} = {} (was {})\n", change.key, value_text(change.after), value_text(change.before));
   }
   return text;
 }
