@@ -5,7 +5,7 @@
 #   - under AddressSanitizer and UndefinedBehaviorSanitizer (preset cpu-debug): unit tests, and everything that needs a GPU,
 #     which the CPU emulates there; their names begin with "sanitized".
 # Fails when a step fails, when no test ran, or when a test was skipped or is disabled. Without a GPU, tests that
-# need one are counted as not run; without AVX-512, so is the test of bf16 products that oneDNN compiles.
+# need one are counted as not run; without AVX-512, so is the test of oneDNN's bf16 products.
 #
 #   scripts/test.sh [--quick] [--cuda | --no-cuda] [--once] [--filter REGEX] [--jobs N]
 #     --quick          without the sanitizers; all unit tests are then in the optimised build
